@@ -29,7 +29,7 @@ from mnesis_core.turns.inbox import InboxMessage, MessageKind
 from mnesis_core.turns.mcp_servers import AttachedServer, ServerAddress, read_listing
 from sessions_app.conf import allowed_to
 from sessions_app.database.tables import fetch, select_columns, time_of
-from sessions_app.ownership import HOME, owned_by
+from sessions_app.ownership import HOME, is_temporary, owned_by
 from sessions_app.record.lease import expired, is_abandoned
 from sessions_app.record.message_queries import usage_of
 from sessions_app.record.turn_queries import begun_before, sum_usage
@@ -171,7 +171,7 @@ def list_runs(
     limit: int | None = 50,
     before: tuple[datetime, str] | None = None,
 ) -> list[maps.RunRecord]:
-    """Return runs of a person's sessions or of one session (none without either), newest first.
+    """Return runs of a person's sessions but temporary chats, or of one session (none without either), newest first.
 
     ``before`` is a cursor: the time and id of the last run of the page before.
     """
@@ -180,8 +180,7 @@ def list_runs(
     rows = OperatorRun.objects.filter(session__deleted_at__isnull=True)
     if owner_id is not None:
         rows = rows.filter(owned_by(owner_id, "session__"))
-    if session_id is not None:
-        rows = rows.filter(session_id=session_id)
+    rows = rows.exclude(is_temporary("session__")) if session_id is None else rows.filter(session_id=session_id)
     if before is not None:
         rows = rows.filter(begun_before(*before))
     return [_run(row) for row in rows.select_related("session").order_by("-created_at", "-id")[:limit]]

@@ -41,7 +41,7 @@ from mnesis_core.files.pictures import AUDIO_FORMATS, FORMATS, MOST_PAGES, MOST_
 from mnesis_core.files.source import HEAD_BYTES
 from mnesis_core.records import FileRange, FileReference, record_of
 from mnesis_core.text import LONGEST_CHARACTER, character_start, encode_text
-from sessions_app.ownership import owned_by
+from sessions_app.ownership import is_temporary, owned_by
 
 LINES_SECONDS, LINES_BYTES = 1.5, 1_073_741_824  # the limits of one request for lines; the first window is always read
 MOST_LINES, MOST_CHARACTERS = 1_000, 1_000_000
@@ -86,9 +86,11 @@ def list_files(
 ) -> list[FileReference]:
     """Return files of one owner, or of one of their sessions, newest first, before the file ``before``; no renditions.
 
+    Files of temporary chats are left out where no session is named.
+
     :param query: part of their paths, in any case
     """
-    rows = _scope(session_id, owner_id).exclude(file_type=RENDITION)
+    rows = _listed(session_id, owner_id).exclude(file_type=RENDITION)
     if query:
         rows = rows.filter(path__icontains=encode_text(query))
     if before is not None:
@@ -372,8 +374,13 @@ def _scope(session_id: str | None, owner_id: int | None) -> QuerySet[Any]:
     return rows if owner_id is None else rows.filter(owned_by(owner_id, "session__"))
 
 
+def _listed(session_id: str | None, owner_id: int | None) -> QuerySet[Any]:
+    rows = _scope(session_id, owner_id)
+    return rows.exclude(is_temporary("session__")) if session_id is None else rows
+
+
 def _newest(session_id: str | None, owner_id: int | None, **where: str) -> FileReference | None:
-    rows = _scope(session_id, owner_id).filter(**where)
+    rows = _listed(session_id, owner_id).filter(**where)
     # Only time orders files of different sessions.
     row = rows.order_by("-created_at" if session_id is None else "-added_seq", "-id").first()
     return None if row is None else _value(row)

@@ -232,6 +232,15 @@ class SharingConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TemporaryConfig:
+    """Whether people may begin temporary chats, and when these leave. Only the site's values count."""
+
+    # "off", or "kept": permitted, and kept in the site's record, as every session is.
+    chats: str = "off"
+    hours: int = bounded(24, 1, 8_760)  # After the last message, until a temporary chat is deleted for its owner.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FileConfig:
     # Tokens: a shorter text goes into the conversation whole, other files by reference.
     inline_threshold: int = bounded(10_000, 0, 1_000_000)
@@ -352,6 +361,7 @@ class Config:
     limits: LimitConfig = field(default_factory=LimitConfig)
     deletion: DeletionConfig = field(default_factory=DeletionConfig)
     sharing: SharingConfig = field(default_factory=SharingConfig)
+    temporary: TemporaryConfig = field(default_factory=TemporaryConfig)
     files: FileConfig = field(default_factory=FileConfig)
     operators: OperatorConfig = field(default_factory=OperatorConfig)
     search: SearchConfig = field(default_factory=SearchConfig)
@@ -380,6 +390,7 @@ def _bounds(kind: Any, path: str = "") -> Iterator[tuple[str, tuple[float, float
 
 BOUNDS = dict(_bounds(Config))
 CHOICES = {
+    "temporary.chats": ("off", "kept"),
     "turn.on_doom_loop": ("continue", "stop"),
     "turn.unsupported_parameters": ("drop", "refuse"),
 }

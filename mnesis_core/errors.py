@@ -126,6 +126,10 @@ class SharingNotPermitted(PermissionDenied):
     """This site does not let people share sessions like this. Choose other people, or ask an administrator."""
 
 
+class TemporaryNotPermitted(PermissionDenied):
+    """This site does not let people begin temporary chats. Begin a session, or ask an administrator."""
+
+
 class ProjectNotYours(PermissionDenied):
     """Only the owner of the project may do this."""
 
@@ -300,6 +304,10 @@ class SessionArchived(Conflict):
     """This session is archived. It can be read and exported; fork it to continue."""
 
     rpc_code, exit_status = -32012, 8
+
+
+class SessionTemporary(Conflict):
+    """A temporary chat cannot do this, because it stays apart from your other sessions. Keep it first."""
 
 
 class ApprovalNotPending(Conflict):

@@ -161,11 +161,18 @@ class SessionRecord:
     named_project_id: str = ""  # the one that it was put into, which its owner may have left since
     assistant_version_id: str = ""  # the version of an assistant that it began with
     assistant_instructions: str = ""  # which stand before its own
+    began_temporary: bool = False
+    kept_at: datetime | None = None  # since when one that began as a temporary chat is a session like any other
     is_at_home: bool = True  # Whether the owner is in the session's organisation; else only administrators see it.
 
     @property
     def is_sub_agent(self) -> bool:
         return self.origin == SUB_AGENT
+
+    @property
+    def is_temporary(self) -> bool:
+        """Whether it is a temporary chat: in no list, apart from its owner's other sessions, and soon deleted for them."""
+        return self.began_temporary and self.kept_at is None
 
     @property
     def ended_turns(self) -> int:

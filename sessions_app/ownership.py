@@ -13,6 +13,9 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
 
 from sessions_app.models import Person, ProjectMember
 
+TEMPORARY = "(s.began_temporary AND s.kept_at IS NULL)"
+"""``is_temporary`` in statements that are written out, of a session ``s``."""
+
 HOME = "(SELECT h.organisation_id FROM people h WHERE h.user_id = %s)"
 """The organisation of an account, in statements that are written out."""
 
@@ -24,6 +27,11 @@ HOME_OF_OWNER = Subquery(_OF_OWNER.values("organisation_id")[:1])
 def owned_by(user_id: int, path: str = "") -> Q:
     """Return what limits sessions to those of a person; ``path`` leads to them from other rows: ``session__``."""
     return Q(**{f"{path}owner_id": user_id, f"{path}organisation_id": home_of_user(user_id)})
+
+
+def is_temporary(path: str = "") -> Q:
+    """Return what limits sessions to temporary chats: they are in no list, and nothing of them reaches other sessions."""
+    return Q(**{f"{path}began_temporary": True, f"{path}kept_at__isnull": True})
 
 
 def home_of_user(user_id: int) -> QuerySet[Person, Any]:

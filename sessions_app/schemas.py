@@ -123,6 +123,7 @@ class SessionOut(Out):
     peer_name: str
     project_id: Annotated[str | None, BeforeValidator(lambda project_id: project_id or None)]
     assistant_version_id: Annotated[str | None, BeforeValidator(lambda version_id: version_id or None)]
+    temporary: Annotated[bool, Field(validation_alias="is_temporary")]
     running_turn_id: str | None
     last_seq: Annotated[int, Field(validation_alias="event_seq")]
     message_count: Annotated[int, Field(validation_alias="message_seq")]

@@ -120,7 +120,7 @@ def list_sessions(
     )
 
 
-@router.post("/sessions", response={201: SessionRead, **ERRORS}, summary="Create a session")
+@router.post("/sessions", response={201: SessionRead, 403: ErrorOut, **ERRORS}, summary="Create a session")
 def create_session(request: HttpRequest, body: SessionIn) -> Any:
     """Create a session and, with ``message``, start its first turn."""
     values = body.dict(exclude={"message"})
@@ -162,6 +162,13 @@ def archive_session(request: Asker, session_id: str) -> Any:
 def reopen_session(request: Asker, session_id: str) -> Any:
     """Let an archived session take turns again; its sub-agents' stay archived."""
     return lifecycle.reopen_session(session_id, owner_id=owner_id(request))
+
+
+@by_name("session/keep")
+@router.post("/sessions/{session_id}/keep", response={200: SessionRead, **ERRORS}, summary="Keep a temporary chat")
+def keep_session(request: Asker, session_id: str) -> Any:
+    """Let a temporary chat be a session like any other, with those of its sub-agents; another session stays as it is."""
+    return lifecycle.keep_session(session_id, owner_id=owner_id(request))
 
 
 @by_name("session/trash")

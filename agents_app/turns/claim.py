@@ -231,12 +231,15 @@ def change_hosting(record: Change, *, host_mode: bool | None, peer_name: str | N
 
     :raises InvalidRequest: host mode needs a name, or the name cannot be one.
     :raises PeerNameTaken: another session of the owner in host mode has this name.
+    :raises SessionTemporary: a temporary chat takes no messages of peers.
     """
     if host_mode is None and peer_name is None:
         return
     session = load_session(record.session_id)
     before = inbox.Hosting(is_on=session.host_mode, name=session.peer_name)
     after = inbox.hosting_after(before, host_mode=host_mode, peer_name=peer_name, agent=session.agent)
+    if after.is_on and session.is_temporary:
+        raise errors.SessionTemporary(session_id=session.id)
     if after != before:
         session_store.update_session(record, hosting=after)
 
@@ -547,10 +550,12 @@ def recover_turn(
     return True
 
 
-def end_waiting(session_id: str, end: transactions.TurnEnd) -> str | None:
+def end_waiting(session_id: str, end: transactions.TurnEnd, *, or_running: bool = True) -> str | None:
     """End the turn that a session waits in, at once, for it has no lease; or request the end of one that runs.
 
     Return its id, or ``None`` where there is none.
+
+    :param or_running: false leaves a turn that runs alone
     """
     with change(session_id) as record:
         found = open_turn(session_id)
@@ -558,7 +563,8 @@ def end_waiting(session_id: str, end: transactions.TurnEnd) -> str | None:
             return None
         turn = load_turn(found[0], session_id=session_id)
         if turn.state != TurnState.SUSPENDED:
-            turn_store.request_interrupt(record, turn.id)
+            if or_running:
+                turn_store.request_interrupt(record, turn.id)
             return turn.id
         usage = transactions.load_progress(turn).usage
         transactions.close_turn(record, turn.id, end, before=TurnState.SUSPENDED, fence=turn.fence, usage=usage)

@@ -10,16 +10,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import datetime
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
-from django.utils import timezone
 from django_q.tasks import async_task
 
 from agents_app.tools.registry import check_tools
 from agents_app.turns import claim
 from agents_app.turns.assistants import model_in_assistant
+from agents_app.turns.leaving import hide_session
 from agents_app.turns.runner import runner
 from agents_app.turns.transactions import TurnEnd
 from compaction_app.facts.forks import copy_facts
@@ -27,7 +26,14 @@ from files_app.pictures import keep_pictures
 from files_app.projects import refer_to_project_files
 from files_app.queries import find_media_type, load_file_reference
 from mnesis_core.config import Config, layered
-from mnesis_core.errors import DeletionNotPermitted, InvalidRequest, SessionBusy, SessionInTrash, SessionNotRunning
+from mnesis_core.errors import (
+    DeletionNotPermitted,
+    InvalidRequest,
+    SessionInTrash,
+    SessionNotRunning,
+    SessionTemporary,
+    TemporaryNotPermitted,
+)
 from mnesis_core.events import EventType
 from mnesis_core.files.pictures import SentPicture
 from mnesis_core.llm.interface import Outcome
@@ -55,7 +61,7 @@ from sessions_app.record.session_queries import (
     load_trashed,
     trashed_with,
 )
-from sessions_app.record.turn_queries import load_turn, open_turn
+from sessions_app.record.turn_queries import load_turn
 
 TITLE_LENGTH, AGENT_LENGTH = 400, 100  # stored characters of the columns
 FORK_SUFFIX = " (fork)"
@@ -84,6 +90,7 @@ def create_session(
     peer_name: str = "",
     project_id: str = "",
     assistant_id: str = "",
+    temporary: bool = False,
 ) -> SessionRecord:
     """Create a session. A ``first_message`` is checked only: when it is refused, no empty session is left behind.
 
@@ -91,6 +98,9 @@ def create_session(
     :param host_mode: whether it stays alive for messages of peers, who address it by ``peer_name``, or else as ``agent``
     :param project_id: one of the owner's projects, whose model it has unless another one is named
     :param assistant_id: one that the owner may use, whose newest version it keeps; what is named here stands above that
+    :param temporary: whether it is a temporary chat, as one that begins from a temporary chat always is
+    :raises TemporaryNotPermitted: the site does not let people begin temporary chats.
+    :raises SessionTemporary: a temporary chat is in no project, and takes no messages of peers.
     :raises AssistantNotFoundError: there is no such assistant, or the owner may not use it.
     :raises ProjectNotFoundError: there is no such project, or the owner is not a member of it.
     :raises ModelNotFoundError: there is no such model.
@@ -110,8 +120,11 @@ def create_session(
     if first_message is not None:
         claim.check_message(first_message, checked)
     hosting = hosting_after(Hosting(), host_mode=host_mode, peer_name=peer_name, agent=agent)
-    if parent_id is not None:
-        load_session(parent_id, owner_id=owner.pk)
+    parent = None if parent_id is None else load_session(parent_id, owner_id=owner.pk)
+    if temporary or (parent and parent.is_temporary):
+        _check_may_begin_temporary()
+        if project_id or hosting.is_on or (parent and not parent.is_temporary):
+            raise SessionTemporary
     session_id = session_store.create_session(
         owner=owner,
         model=alias,
@@ -128,6 +141,7 @@ def create_session(
         project_id=project_id,
         assistant_version_id=assistant.version_id if assistant else "",
         assistant_instructions=assistant.instructions if assistant else "",
+        temporary=temporary,
     )
     return load_session(session_id)
 
@@ -149,10 +163,13 @@ def update_session(
     :param project_id: one of the owner's projects; an empty text takes the session out of the one it is in
     :raises ProjectNotFoundError: there is no such project, or the owner is not a member of it.
     :raises PeerNameTaken: another session of the owner in host mode has this name.
+    :raises SessionTemporary: a temporary chat is not pinned, is in no project, and takes no messages of peers.
     :raises InvalidRequest: a value is out of its bounds.
     :raises ModelNotFoundError: a fallback is not there.
     """
-    load_session(session_id, owner_id=owner_id)
+    session = load_session(session_id, owner_id=owner_id)
+    if session.is_temporary and (pinned or project_id):
+        raise SessionTemporary(session_id=session_id)
     if title is not None:
         _check_title(title, site_config().limits.title_characters)
     _check_config(config or {}, owner_id=owner_id)
@@ -193,15 +210,27 @@ def reopen_session(session_id: str, *, owner_id: int) -> SessionRecord:
     return load_session(session_id)
 
 
+def keep_session(session_id: str, *, owner_id: int) -> SessionRecord:
+    """Let a temporary chat, with those of its sub-agents, be a session like any other; another one stays as it is."""
+    load_session(session_id, owner_id=owner_id)
+    with durable_transaction():
+        for id in (session_id, *load_launched(session_id)):
+            with change(id) as record:
+                session_store.keep_session(record)
+    return load_session(session_id)
+
+
 def trash_session(session_id: str, *, owner_id: int) -> SessionRecord:
     """Move a session to the trash, with those of its sub-agents: all of them or none.
 
+    :raises SessionTemporary: a temporary chat is in no list, so it is only deleted for good.
     :raises DeletionNotPermitted: the site does not let people delete.
     :raises SessionBusy: a turn of one of them is running, or waits.
     """
     _check_may_delete()
-    load_session(session_id, owner_id=owner_id)
-    _hide(session_id, session_store.trash_session)
+    if load_session(session_id, owner_id=owner_id).is_temporary:
+        raise SessionTemporary(session_id=session_id)
+    hide_session(session_id, session_store.trash_session)
     return load_trashed(session_id, owner_id=owner_id)
 
 
@@ -237,7 +266,7 @@ def discard_session(session_id: str, *, owner_id: int) -> None:
     :raises SessionBusy: a turn of one of them is running, or waits.
     """
     load_session(session_id, owner_id=owner_id)
-    _hide(session_id, session_store.soft_delete_session)
+    hide_session(session_id, session_store.soft_delete_session)
 
 
 def _check_may_delete() -> None:
@@ -245,21 +274,9 @@ def _check_may_delete() -> None:
         raise DeletionNotPermitted
 
 
-def _hide(session_id: str, hide: Callable[[Change], None]) -> None:
-    now = timezone.now()  # the same for all: what was moved to the trash together comes back together
-    with durable_transaction():
-        # The session first: under its lock it launches no more.
-        _hide_one(session_id, hide, now)
-        for id in load_launched(session_id):
-            _hide_one(id, hide, now)
-
-
-def _hide_one(session_id: str, hide: Callable[[Change], None], now: datetime) -> None:
-    with change(session_id, now=now) as record:
-        turn = open_turn(session_id)
-        if turn is not None:
-            raise SessionBusy(session_id=session_id, turn_id=turn[0], state=turn[1])
-        hide(record)
+def _check_may_begin_temporary() -> None:
+    if site_config().temporary.chats == "off":
+        raise TemporaryNotPermitted
 
 
 def _each_trashed(session: SessionRecord, write: Callable[[Change], None]) -> None:
@@ -311,6 +328,8 @@ def _new_fork(
     if (at_message_id is None) == (before_message_id is None):
         raise InvalidRequest("send either at_message_id or before_message_id", field="at_message_id")
     source = load_session(session_id, owner_id=owner.pk)
+    if source.is_temporary:
+        _check_may_begin_temporary()
     place = forking.find_place(source, at_message_id=at_message_id, before_message_id=before_message_id)
     # A character may be stored as five.
     fits = len(encode_text(source.title)) <= TITLE_LENGTH - len(FORK_SUFFIX)

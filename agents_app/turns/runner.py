@@ -14,6 +14,7 @@ from agents_app.queries import waiting_sessions
 from agents_app.schedule import wake_for_forsaken
 from agents_app.tools.registry import close_connections
 from agents_app.turns.claim import claim_waiting, recover_turns
+from agents_app.turns.leaving import end_temporary_chats
 from agents_app.turns.loop import Passing, run_turn
 from compaction_app.compact import wake_stale
 from mnesis_core.actor import read_actor
@@ -206,6 +207,7 @@ class Runner:
                 # A turn that is being claimed has no task yet, and may be any.
                 runs_here=lambda turn_id: self.has(turn_id) or self._permits.total() > 0,
             )
+            await db(end_temporary_chats)
             await db(wake_stale)
             await db(wake_for_forsaken)
             await db(vectors.waker.wake)

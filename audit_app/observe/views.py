@@ -63,6 +63,7 @@ class Row:
     title: str
     url: str  # of the session's inspector; empty for an id that fits no address
     is_archived: bool
+    is_temporary: bool
     cells: list[tuple[Cell, str]]  # each with the query that its value narrows the list to
 
 
@@ -176,5 +177,6 @@ def _row(asked: Asked, session: ObservedSession) -> Row:
         title=shown_title(session.title),
         url=address_of("inspect", session.id),
         is_archived=session.is_archived,
+        is_temporary=session.is_temporary,
         cells=[(cell, asked.query(with_term(asked.text, cell.term)) if cell.term else "") for cell in cells],
     )

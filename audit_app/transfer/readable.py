@@ -137,6 +137,7 @@ def opening_of(session: SessionRecord) -> Opening:
         if session.branch_seq
         else "",
         "Labels": show_invisible(labels),
+        "Kind": "temporary chat" if session.is_temporary else "",
         "Comes from": "" if session.origin == "chat" else session.origin,
     }
     return Opening(

@@ -15,8 +15,12 @@ from sessions_app.record.change import Change
 
 
 def takes_held_facts(session: SessionRecord, config: Config) -> bool:
-    """Return whether a session has room for facts of others. A sub-agent has none: what it has to know stands in its task."""
-    return bool(config.retrieval.max_facts and config.retrieval.max_held_facts) and not session.is_sub_agent
+    """Return whether a session has room for facts of others.
+
+    A temporary chat has none, and neither has a sub-agent: what it has to know stands in its task.
+    """
+    has_room = bool(config.retrieval.max_facts and config.retrieval.max_held_facts)
+    return has_room and not (session.is_sub_agent or session.is_temporary)
 
 
 def copy_held_facts(record: Change, session: SessionRecord, config: Config) -> None:

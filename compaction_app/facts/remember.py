@@ -10,7 +10,7 @@ from django.contrib.auth import get_user_model
 
 from compaction_app.facts import store
 from compaction_app.facts.queries import find_held_fact, load_fact
-from mnesis_core.errors import HoldingNotPermitted, InvalidRequest, QuoteNotFound
+from mnesis_core.errors import HoldingNotPermitted, InvalidRequest, QuoteNotFound, SessionTemporary
 from mnesis_core.facts.quotes import find_quote
 from mnesis_core.facts.values import (
     LONGEST_STATEMENT,
@@ -121,8 +121,10 @@ def hold_fact(session_id: str, fact_id: str, held_for: HeldFor, *, owner_id: int
     :raises FactNotFoundError: the session has no such fact.
     :raises FactIsCopy: it came from another session.
     :raises FactNotLive: it was superseded or withdrawn before.
+    :raises SessionTemporary: nothing of a temporary chat reaches other sessions.
     """
-    load_session(session_id, owner_id=owner_id)
+    if load_session(session_id, owner_id=owner_id).is_temporary:
+        raise SessionTemporary(session_id=session_id)
     if held_for is HeldFor.ORGANISATION and not may_hold_for_organisation(owner_id):
         raise HoldingNotPermitted(fact_id=fact_id)
     if load_fact(fact_id, session_id=session_id).held_for != held_for:

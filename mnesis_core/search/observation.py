@@ -25,7 +25,7 @@ USUAL_DAYS, MOST_DAYS, MOST_DAYS_BY_HOUR = timedelta(days=30), timedelta(days=36
 STATES = ("running", "suspended", "completed", "cancelled", "interrupted", "failed", "incomplete")
 """The values of ``TurnState``."""
 THUMBS = ("up", "down")
-KINDS = ("archived", "compacted", "imported", "over-window", "sub-agent")
+KINDS = ("archived", "compacted", "imported", "over-window", "sub-agent", "temporary")
 
 _TOKEN = re.compile(r'(?:"[^"]*"|[^\s"])+')
 _TERM = re.compile(r"([A-Za-z][A-Za-z-]*)(:|<=|>=|<|>|=)(.*)", re.DOTALL)

@@ -123,7 +123,13 @@ class SessionAdmin(ReadOnlyAdmin):
 
     @admin.display(description="Marks")
     def marks(self, row: models.Session) -> str:
-        marks = {"archived": row.archived_at, "deleted": row.deleted_at, "child": row.parent_id}
+        is_temporary = row.began_temporary and row.kept_at is None
+        marks = {
+            "archived": row.archived_at,
+            "deleted": row.deleted_at,
+            "child": row.parent_id,
+            "temporary": is_temporary,
+        }
         return ", ".join(name for name, value in marks.items() if value)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:

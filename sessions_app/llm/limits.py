@@ -47,7 +47,7 @@ from sessions_app.conf import site_config
 from sessions_app.llm import spending_store
 from sessions_app.llm.spending_store import load_account_limits, load_kept, load_paid_calls
 from sessions_app.record.change import Change
-from sessions_app.record.session_queries import load_session, titles_of
+from sessions_app.record.session_queries import load_session, temporary_among, titles_of
 from sessions_app.record.turn_queries import load_turn
 from sessions_app.schemas import Out, Text
 
@@ -381,6 +381,7 @@ def usage_today(owner_id: int, *, limit: int) -> dict[str, Any]:
     by_session = {id: sum_of(own, now=now, apart=False) for id, own in of_session.items()}
     largest = sorted(by_session, key=lambda id: (-by_session[id].cost_micros, -by_session[id].tokens, id))[:limit]
     titles = titles_of(largest, owner_id=owner_id)
+    titles |= dict.fromkeys(temporary_among(titles), "")
     *_, today = _of_person(owner_id, lambda scope: TurnLimits())
     return {
         "day": began.date(),

@@ -39,7 +39,7 @@ from sessions_app.pages.markdown import (
 )
 from sessions_app.pages.permissions import look_over, sees_records
 from sessions_app.pages.views import reader_of, signed_in
-from sessions_app.record.session_queries import titles_of
+from sessions_app.record.session_queries import temporary_among, titles_of
 
 WIDTH, HEIGHT = 1_000, 100  # of a drawing, in units of its own: it is stretched over the place it has
 DAY_GAP, RUN_GAP = 0.2, 0.15  # the share of a bar's place that stays empty
@@ -410,12 +410,17 @@ def _by_top_session(by_session: Sequence[TakenBySession], owner_id: int | None) 
     sub_agents = Counter(tops[each.session_id] for each in by_session if tops[each.session_id] != each.session_id)
     owners = {tops[each.session_id]: each.owner_id for each in by_session}
     titles = titles_of([id for id, _ in largest], owner_id=owner_id)
+    hidden = set() if owner_id is None else temporary_among(titles)
     names = _names_of({owners[id] for id, _ in largest}) if owner_id is None else {}
     return [
         UsageRow(
-            name=shown_title(titles[id]) if id in titles else "A deleted session",
+            name="A temporary chat"
+            if id in hidden
+            else shown_title(titles[id])
+            if id in titles
+            else "A deleted session",
             taken=taken,
-            link=id if id in titles else "",
+            link=id if id in titles.keys() - hidden else "",
             sub_agents=sub_agents[id],
             owner=names.get(owners[id], ""),
         )

@@ -113,9 +113,13 @@ class Session(AppendOnlyModel):
     """The version of an assistant that it began with. No foreign key: another site may not have it."""
     assistant_instructions = EncodedTextField(default="", db_default="")
     """A copy of that version's, which stand before the session's own."""
+    began_temporary = models.BooleanField(default=False, db_default=False)
+    """Whether it began as a temporary chat. It is one until its owner keeps it (``ownership.is_temporary``)."""
+    kept_at = models.DateTimeField(null=True, default=None)
     own_salt = models.CharField(max_length=64, default=new_salt, db_default="")
 
     rules = Rules(
+        once=("kept_at",),
         free=(
             *("title", "labels", "config", "host_mode", "peer_name", "archived_at", "pinned_at", "deleted_at"),
             *("trashed_at", "updated_at", "seen_turn", "project_id"),
@@ -140,6 +144,11 @@ class Session(AppendOnlyModel):
             models.Index(fields=["owner", "-pinned_at"], name="session_pinned", condition=Q(pinned_at__isnull=False)),
             models.Index(
                 fields=["project_id", "owner", "-updated_at"], name="session_of_project", condition=~Q(project_id="")
+            ),
+            models.Index(
+                fields=["created_at"],
+                condition=Q(began_temporary=True, kept_at__isnull=True, deleted_at__isnull=True),
+                name="session_temporary",
             ),
             # Everybody's, for staff.
             models.Index(fields=["-updated_at", "-id"], name="session_active", condition=Q(deleted_at__isnull=True)),

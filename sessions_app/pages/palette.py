@@ -6,7 +6,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from mnesis_core.text import printable
-from sessions_app.pages.views import reader_of, signed_in
+from sessions_app.pages.views import reader_of, signed_in, temporary_hours
 from sessions_app.record.session_queries import list_sessions
 
 MOST = 8
@@ -19,4 +19,5 @@ def palette(request: HttpRequest) -> HttpResponse:
     archived = None if query else False
     sessions = list_sessions(owner_id=reader_of(request), archived=archived, sub_agents=False, query=query, limit=MOST)
     part = "_palette_sessions" if "q" in request.GET else "_palette"
-    return render(request, f"sessions_app/{part}.html", {"sessions": sessions})
+    context = {"sessions": sessions, "temporary_hours": temporary_hours()}
+    return render(request, f"sessions_app/{part}.html", context)

@@ -110,11 +110,13 @@ def to_sign_in(request: HttpRequest) -> HttpResponse:
 
 
 def model_choices(request: HttpRequest, *, preferred: str = "") -> dict[str, Any]:
-    """Return the models of a new chat, and the one that is chosen: the preferred one, else what the reader used last."""
+    """Return the models of a new chat, the one that is chosen (the preferred one, else what the reader used last), and how long a
+    temporary chat would last, if the site permits one.
+    """
     models = {spec.alias: model_label(spec) for spec in list_models(user_id=reader_of(request))}
     wanted = (preferred, last_model(owner_id=reader_of(request)))
     chosen = next((alias for alias in wanted if alias in models), default_model())
-    return {"models": models.items(), "chosen_model": chosen}
+    return {"models": models.items(), "chosen_model": chosen, "temporary_hours": temporary_hours()}
 
 
 @signed_in
@@ -239,6 +241,12 @@ def may_share() -> bool:
     return site_config().sharing.people_may_share
 
 
+def temporary_hours() -> int | None:
+    """Return after how many hours a temporary chat would leave; ``None`` if nobody may begin one."""
+    config = site_config().temporary
+    return None if config.chats == "off" else config.hours
+
+
 def zone_of(request: HttpRequest) -> tzinfo:
     """Return the reader's time zone from the cookie that ``page.js`` sets, or UTC."""
     try:
@@ -268,7 +276,8 @@ def session_page(request: HttpRequest, session_id: str) -> HttpResponse:
         "chosen_model": newest if newest in specs else session.model,
         "badges": BADGES,
         "may_delete": may_delete(),
-        "may_share": may_share(),
+        "may_share": may_share() and not session.is_temporary,
+        "temporary_hours": site_config().temporary.hours,
     }
     return render(request, "sessions_app/session.html", context | in_project(session) | with_assistant(session))
 

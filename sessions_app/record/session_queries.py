@@ -21,11 +21,20 @@ from mnesis_core.context.branches import Path, path_to
 from mnesis_core.events import DirectoryType
 from mnesis_core.files.references import GivenFile, referred_file
 from mnesis_core.messages import AudioPart, DocumentPart, FileRefPart, ImagePart
-from mnesis_core.records import FORK, GATEWAY, IMPORTED_SUB_AGENT, SUB_AGENT, SessionNode, SessionRecord, record_of
+from mnesis_core.records import (
+    FORK,
+    GATEWAY,
+    IMPORTED_SUB_AGENT,
+    SUB_AGENT,
+    SessionNode,
+    SessionRecord,
+    TurnState,
+    record_of,
+)
 from mnesis_core.text import encode_text
 from sessions_app.database.tables import CompiledQuery, Param
 from sessions_app.models import AccountLimit, DirectoryEntry, Message, MessagePart, ModelCall, Session, Turn
-from sessions_app.ownership import HOME_OF_OWNER, PROJECT_OF_SESSION, owned_by
+from sessions_app.ownership import HOME_OF_OWNER, PROJECT_OF_SESSION, is_temporary, owned_by
 from sessions_app.record.branch_queries import load_branches
 from sessions_app.record.message_queries import seqs_on_path
 
@@ -47,6 +56,8 @@ _TO_COME = Message.objects.filter(~Exists(_WHOLE), id=OuterRef("forked_message_i
 _VISIBLE = Session.objects.filter(Q(forked_message_id="") | ~Exists(_TO_COME), deleted_at__isnull=True)
 _NEWEST_TURN = Turn.objects.filter(session=OuterRef("pk")).order_by("-seq")
 _OPEN_TURN = Turn.objects.filter(session=OuterRef("pk"), ended_at__isnull=True)
+_NEWEST_MESSAGE = Message.objects.filter(session=OuterRef("pk")).order_by("-seq")
+_LAST_SAID = Coalesce(Subquery(_NEWEST_MESSAGE.values("recorded_at")[:1]), "created_at")
 _LIMITS = AccountLimit.objects.filter(owner_id=OuterRef("owner_id"))
 _ANNOTATIONS: dict[str, Any] = {
     "running_turn_id": Subquery(_OPEN_TURN.values("id")[:1]),
@@ -149,6 +160,8 @@ def list_sessions(
 ) -> list[SessionRecord]:
     """Return sessions of one person, most recently changed first, after the cursor ``before`` (time and id).
 
+    Temporary chats are left out, but for those that were launched or forked from one that is named.
+
     :param parent_id: only sessions that were launched or forked from this one
     :param sub_agents: true for only those that turns launched, false for none of them
     :param trashed: only sessions in the trash, without those that were moved there with their parents
@@ -156,8 +169,11 @@ def list_sessions(
     :raises SessionNotFoundError: there is no such parent, or it belongs to another person.
     """
     rows = (_IN_TRASH.exclude(Exists(_WITH_PARENT)) if trashed else _WITH_TURNS).filter(owned_by(owner_id))
-    if parent_id is not None:
-        rows = rows.filter(parent_id=load_session(parent_id, owner_id=owner_id).id)
+    parent = None if parent_id is None else load_session(parent_id, owner_id=owner_id)
+    if parent is not None:
+        rows = rows.filter(parent_id=parent.id)
+    if parent is None or not parent.is_temporary:
+        rows = rows.exclude(is_temporary())
     if sub_agents is not None:
         rows = rows.filter(_LAUNCHED if sub_agents else ~_LAUNCHED)
     if archived is not None:
@@ -178,7 +194,7 @@ def list_sessions(
 
 def last_model(*, owner_id: int) -> str:
     """Return the model of the newest turn in the latest session that a person has looked at; empty if there is none."""
-    looked_at = _VISIBLE.filter(owned_by(owner_id), seen_turn__isnull=False)
+    looked_at = _VISIBLE.filter(~is_temporary(), owned_by(owner_id), seen_turn__isnull=False)
     newest = looked_at.order_by("-updated_at", "-id").values_list(Subquery(_NEWEST_TURN.values("model")[:1]), flat=True)
     return newest.first() or ""
 
@@ -225,6 +241,12 @@ def titles_of(session_ids: Collection[str], *, owner_id: int | None) -> dict[str
     if owner_id is not None:
         rows = rows.filter(owned_by(owner_id))
     return dict(rows.values_list("id", "title"))
+
+
+def temporary_among(session_ids: Collection[str]) -> set[str]:
+    """Return which of these sessions are temporary chats; whoever asks knows whose they are."""
+    rows = Session.objects.filter(is_temporary(), id__in=list(session_ids))
+    return set(rows.values_list("id", flat=True))
 
 
 def load_trashed(session_id: str, *, owner_id: int) -> SessionRecord:
@@ -331,6 +353,23 @@ def load_depth(session: SessionRecord) -> int:
     """Return the number of sessions above one that launched each other by a turn; 0 for a person's own session."""
     line = load_line(session.id, owner_id=session.owner_id)
     return sum(1 for _ in takewhile(lambda kin: kin.is_sub_agent, line))
+
+
+def silent_temporary_chats(before: datetime, *, limit: int) -> list[str]:
+    """Return temporary chats without a running turn that were begun, and whose last message was written, before then.
+
+    Those of sub-agents are left out, as they go with the chat that launched them.
+    """
+    rows = Session.objects.filter(is_temporary(), deleted_at__isnull=True, created_at__lte=before)
+    rows = rows.exclude(origin=SUB_AGENT).exclude(Exists(_OPEN_TURN.filter(state=TurnState.RUNNING.value)))
+    rows = rows.alias(said_at=_LAST_SAID).filter(said_at__lte=before)
+    return list(rows.order_by("created_at").values_list("id", flat=True)[:limit])
+
+
+def has_been_silent(session_id: str, before: datetime) -> bool:
+    """Return whether a session is a temporary chat still, and its last message was written before then."""
+    rows = Session.objects.filter(is_temporary(), id=session_id).alias(said_at=_LAST_SAID)
+    return bool(rows.filter(said_at__lte=before).exists())
 
 
 def load_children(session_id: str) -> list[SessionNode]:

@@ -145,16 +145,18 @@ def create_session(
     project_id: str = "",
     assistant_version_id: str = "",
     assistant_instructions: str = "",
+    temporary: bool = False,
 ) -> str:
     """Create a session in the organisation of its parent, or in that of its owner.
 
+    :param temporary: whether it is a temporary chat; one that begins from a temporary chat always is
     :raises DuplicateIDError: ``session_id`` is taken, or the owner has a session of this origin and external id.
     :raises SessionNotFoundError: there is no session ``parent_id``.
     :raises PeerNameTaken: another session of the owner in host mode has this name.
     """
     now = timezone.now()
     with durable_transaction(), _named_once(external_id, peer_name if host_mode else ""):
-        _check_ids(session_id, parent_id)
+        of_temporary = _check_ids(session_id, parent_id)
         session = Session.objects.create(
             id=session_id or new_id("sess"),
             owner_id=owner.pk,
@@ -177,19 +179,26 @@ def create_session(
             project_id=project_id,
             assistant_version_id=assistant_version_id,
             assistant_instructions=assistant_instructions,
+            began_temporary=temporary or of_temporary,
         )
         _publish_created(session)
     return session.id
 
 
-def _check_ids(session_id: str | None, parent_id: str | None) -> None:
-    """:raises DuplicateIDError: there is a session ``session_id`` already.
+def _check_ids(session_id: str | None, parent_id: str | None) -> bool:
+    """Return whether the parent is a temporary chat.
+
+    :raises DuplicateIDError: there is a session ``session_id`` already.
     :raises SessionNotFoundError: there is no session ``parent_id``.
     """
     if session_id and Session.objects.filter(id=session_id).exists():
         raise DuplicateIDError(f"there is a session {session_id} already", id=session_id)
-    if parent_id and not Session.objects.filter(id=parent_id).exists():
+    if not parent_id:
+        return False
+    parent = Session.objects.filter(id=parent_id).values_list("began_temporary", "kept_at").first()
+    if parent is None:
         raise SessionNotFoundError(session_id=parent_id)
+    return parent[0] and parent[1] is None
 
 
 def _organisation(owner: AbstractBaseUser, parent_id: str | None) -> RawSQL:
@@ -300,6 +309,12 @@ def reopen_session(record: Change) -> None:
     with _named_once("", Session.objects.values_list("peer_name", flat=True).get(id=record.session_id)):
         record.update(_SESSIONS, {"archived_at": None}, id=record.session_id)
     record.publish(EventType.SESSION_UPDATED, session_id=record.session_id, fields=["archived_at"])
+
+
+def keep_session(record: Change) -> None:
+    """Let a temporary chat be a session like any other; another one stays as it is."""
+    if record.update(_SESSIONS, {"kept_at": record.now}, id=record.session_id, began_temporary=True, kept_at=None):
+        record.publish(EventType.SESSION_UPDATED, session_id=record.session_id, fields=["kept_at"])
 
 
 def soft_delete_session(record: Change) -> None:

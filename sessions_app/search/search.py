@@ -24,7 +24,7 @@ from mnesis_core.records import record_of
 from mnesis_core.search.words import Marks, Query, parse_pattern, parse_words, readable, snippet
 from mnesis_core.text import decode_text, spaced_json
 from sessions_app.database.tables import fetch
-from sessions_app.ownership import HOME
+from sessions_app.ownership import HOME, TEMPORARY
 from sessions_app.search.filters import EVERYTHING, Filters
 from sessions_app.search.index import JSON_TOLD, PARTS, PIECE, SOURCES, engine
 
@@ -59,7 +59,7 @@ VISIBLE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """What is searched: all sessions of a person, or one; optionally one kind of text, or some messages."""
+    """What is searched: all sessions of a person but temporary chats, or one; optionally one kind of text, or some messages."""
 
     owner_id: int
     session_id: str | None = None
@@ -200,7 +200,7 @@ def messages_in(scope: Scope) -> int:
     """Return how many messages a scope has."""
     # Messages are numbered without a gap.
     values: list[int | str]
-    whose, values = f"s.owner_id = %s AND s.organisation_id = {HOME}", [scope.owner_id] * 2
+    whose, values = f"s.owner_id = %s AND s.organisation_id = {HOME} AND NOT {TEMPORARY}", [scope.owner_id] * 2
     if scope.session_id:
         whose, values = "s.id = %s", [scope.session_id]
     numbers = f"SELECT COALESCE(SUM(s.message_seq), 0) FROM sessions s WHERE {whose} AND {VISIBLE}"
@@ -251,7 +251,7 @@ def condition_of(scope: Scope) -> tuple[str, list[Any]]:
     }
     if scope.session_id is None:
         wanted["e.owner_id = %s"] = scope.owner_id
-        own = f"s.id = e.session_id AND s.organisation_id = {HOME} AND {VISIBLE}"
+        own = f"s.id = e.session_id AND s.organisation_id = {HOME} AND NOT {TEMPORARY} AND {VISIBLE}"
         wanted[f"EXISTS (SELECT 1 FROM sessions s WHERE {own})"] = scope.owner_id
     used = {condition: value for condition, value in wanted.items() if value is not None or "%s" not in condition}
     narrowed = list(scope.filters.conditions(owner_id=scope.owner_id, session_id=scope.session_id))

@@ -19,6 +19,7 @@ async function create({ forFiles = false } = {}) {
   const message = textarea.value;
   try {
     const body = { model: form.elements.model.value, project_id: project, assistant_id: assistant, ...(message.trim() && !forFiles ? { message } : {}) };
+    if (form.elements.temporary?.checked) body.temporary = true;
     const session = await call("POST", "/api/sessions", body);
     if (forFiles) new Draft(session.id).change(message);
     draft.forget();

@@ -226,7 +226,7 @@ const meanings = {
   "map.completed": runsChanged,
   "file.explored": ({ file_id: id }) => attachments?.explored(id),
   "branch.chosen": ({ branch }) => branchChosen(String(branch)),
-  "session.updated": (data) => (data.fields.includes("deleted_at") ? location.reload() : sessionUpdated(data)),
+  "session.updated": (data) => (["deleted_at", "kept_at"].some((field) => data.fields.includes(field)) ? location.reload() : sessionUpdated(data)),
   "session.closed": sayDeleted,
   "session.archived": () => location.reload(),
 };
@@ -480,8 +480,13 @@ function watchMenu() {
   find("archive")?.addEventListener("click", () => call("POST", `${api}/archive`).catch(complain));
   find("delete")?.addEventListener("click", ({ target }) => {
     target.closest("details").open = false;
-    call("POST", `${api}/trash`).then(sayDeleted, complain);
+    if ("forGood" in target.dataset) find("delete-dialog").showModal();
+    else call("POST", `${api}/trash`).then(sayDeleted, complain);
   });
+  find("delete-dialog")?.addEventListener("close", ({ target }) => {
+    if (target.returnValue === "delete") call("DELETE", api).then(sayDeleted, complain);
+  });
+  find("keep")?.addEventListener("click", () => call("POST", `${api}/keep`).catch(complain));
   find("reopen")?.addEventListener("click", () => call("POST", `${api}/reopen`).then(() => location.reload(), complain));
   find("context").addEventListener("click", async (event) => {
     if (event.target.id !== "compact") return;

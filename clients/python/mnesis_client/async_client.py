@@ -158,6 +158,10 @@ class AsyncClient(AsyncConnection):
         """Let an archived session take turns again."""
         return await self._send(values.Session, requests.post("sessions", session_id, "reopen"))
 
+    async def keep_session(self, session_id: str) -> values.Session:
+        """Let a temporary chat be a session like any other."""
+        return await self._send(values.Session, requests.post("sessions", session_id, "keep"))
+
     async def trash_session(self, session_id: str) -> values.Session:
         """Hide a session and those of its sub-agents until they are restored."""
         return await self._send(values.Session, requests.post("sessions", session_id, "trash"))

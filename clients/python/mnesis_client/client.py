@@ -158,6 +158,10 @@ class Client(Connection):
         """Let an archived session take turns again."""
         return self._send(values.Session, requests.post("sessions", session_id, "reopen"))
 
+    def keep_session(self, session_id: str) -> values.Session:
+        """Let a temporary chat be a session like any other."""
+        return self._send(values.Session, requests.post("sessions", session_id, "keep"))
+
     def trash_session(self, session_id: str) -> values.Session:
         """Hide a session and those of its sub-agents until they are restored."""
         return self._send(values.Session, requests.post("sessions", session_id, "trash"))

@@ -97,6 +97,8 @@ class SessionValues(SessionSettings, total=False):
     parent_id: str
     assistant_id: str
     """The session keeps the version that is the newest now."""
+    temporary: bool
+    """A temporary chat, if the site permits it."""
 
 
 class SessionFilters(TypedDict, total=False):

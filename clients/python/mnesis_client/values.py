@@ -50,6 +50,7 @@ class Session(TypedDict):
     peer_name: str
     project_id: str | None
     assistant_version_id: str | None
+    temporary: bool
     running_turn_id: str | None
     last_seq: int
     message_count: int

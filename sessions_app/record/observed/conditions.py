@@ -18,6 +18,7 @@ from mnesis_core.search.words import WordQuery, parse_words
 from mnesis_core.text import encode_text
 from sessions_app.conf import DEMO
 from sessions_app.models import LanguageModel, MessagePart, ModelCall, Organisation, Turn
+from sessions_app.ownership import is_temporary
 from sessions_app.record.ratings import current_ratings
 from sessions_app.record.session_queries import visible_sessions
 from sessions_app.search.index import engine
@@ -189,6 +190,7 @@ KINDS = {
     "compacted": Q(compactions__gt=0),
     "imported": Q(origin__startswith="import:"),
     "over-window": Q(over_window__gt=0),
+    "temporary": is_temporary(),
     "sub-agent": Q(origin=SUB_AGENT) | Q(origin__startswith="import:", agent=IMPORTED_SUB_AGENT),
 }
 _NEEDED = {"compacted": ("compactions",), "over-window": ("over_window",)}

@@ -38,6 +38,7 @@ class ObservedSession:
     created_at: datetime
     updated_at: datetime
     is_archived: bool
+    is_temporary: bool
 
 
 def list_observed(
@@ -115,4 +116,5 @@ def _observed(row: Any, sums: tuple[int, int, int], errors: int) -> ObservedSess
         cost_micros=cost,
         errors=errors,
         is_archived=row.archived_at is not None,
+        is_temporary=row.began_temporary and row.kept_at is None,
     )

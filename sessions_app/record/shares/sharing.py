@@ -25,6 +25,7 @@ from mnesis_core.errors import (
     MessageNotFoundError,
     NotSignedIn,
     SessionNotFoundError,
+    SessionTemporary,
     SharedLinkNotFound,
     ShareNotFoundError,
     SharingNotPermitted,
@@ -99,6 +100,7 @@ def share_session(
     :raises SharingNotPermitted: the site does not let people share with this audience.
     :raises SessionNotFoundError: it does not exist or belongs to another person.
     :raises MessageNotFoundError: the session has no such message, or none at all.
+    :raises SessionTemporary: it is a temporary chat.
     :raises Conflict: the turn of the message has not ended.
     :raises InvalidRequest: the people are missing or unknown, or the time is not in the next ten years.
     """
@@ -108,6 +110,8 @@ def share_session(
     if expires_at is not None and not now < expires_at <= now + LONGEST:
         raise InvalidRequest("expires_at must be a time in the next ten years", field="expires_at")
     session = load_session(session_id, owner_id=owner_id)
+    if session.is_temporary:
+        raise SessionTemporary(session_id=session_id)
     with change(session_id, now=now) as record:
         share_id = share_store.create_share(
             record,
