@@ -122,6 +122,10 @@ BENCHMARKS = {
             *("elements", "socket to pixels ms"),
         ),
     ),
+    "switching": (
+        "From the press on a session in the sidebar to its first paint in Chromium, against links that prepare nothing, on SQLite",
+        ("prepares nothing ms", "pressed at once ms", "rested upon ms", "pressed / nothing", "rested / nothing"),
+    ),
     "drawing": (
         "The summaries of a session drawn in Chromium: the medians of five looks, on SQLite",
         ("summaries", "kB of the drawing", "drawn ms", "a step of the zoom ms", "the slowest ms"),
@@ -147,7 +151,7 @@ BENCHMARKS = {
     ),
 }
 
-WITHOUT_DATABASE = ("files", "lines", "pages", "drawing", "writing", "caches")
+WITHOUT_DATABASE = ("files", "lines", "pages", "switching", "drawing", "writing", "caches")
 """What comes out the same on any, or is measured on SQLite alone."""
 
 

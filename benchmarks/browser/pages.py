@@ -74,7 +74,7 @@ def cookies_of(site: Site) -> list[Any]:
 
 
 def _rows(site: Site, browser: Browser, cookies: list[Any], size: int) -> Iterator[tuple[str, ...]]:
-    path = f"/sessions/{_session(site, size)}/"
+    path = f"/sessions/{session_of(site, size)}/"
     for name, place in (("newest", path), ("in the middle", f"{path}?at={size // 2}")):
         looks = [_look(browser, cookies, site.url + place) for _ in range(ROUNDS)]
         middle = Opened(*(median(column) for column in zip(*looks, strict=True)))
@@ -121,7 +121,7 @@ def _waits(page: Page) -> list[float]:
     return waits
 
 
-def _session(site: Site, size: int) -> str:
+def session_of(site: Site, size: int) -> str:
     """Return a session of so many messages, in the import format."""
     said = [{"role": ("user", "assistant")[n % 2], "content": _text(n)} for n in range(size)]
     path = site.directory / f"{size}.json"

@@ -12,7 +12,7 @@ from django.core.management import call_command
 
 FOLDERS = {
     **dict.fromkeys(("turns", "crowd", "fanout", "bytes", "caches"), "benchmarks.web"),
-    **dict.fromkeys(("pages", "drawing", "writing"), "benchmarks.browser"),
+    **dict.fromkeys(("pages", "switching", "drawing", "writing"), "benchmarks.browser"),
 }
 
 

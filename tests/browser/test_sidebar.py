@@ -40,6 +40,16 @@ def test_a_session_is_chosen_in_it_and_marked(talks: tuple[str, str], open_page:
     expect(page.locator("#first-message")).to_be_focused()
 
 
+def test_a_session_is_fetched_before_the_click_on_it_is_over(talks: tuple[str, str], open_page: Open) -> None:
+    page = open_page(f"/sessions/{talks[0]}/", viewport=WIDE)
+    page.get_by_role("navigation", name="Sessions").get_by_role("link", name="Right talk").hover()
+    page.mouse.down()
+    page.wait_for_timeout(100)
+    page.mouse.up()
+    expect(page).to_have_url(re.compile(talks[1]))
+    assert page.evaluate("performance.getEntriesByType('navigation')[0].deliveryType") == "navigational-prefetch"
+
+
 def test_it_stays_closed_on_this_device(talks: tuple[str, str], open_page: Open) -> None:
     page = open_page(f"/sessions/{talks[0]}/inspect/", viewport=WIDE)
     toggle, sidebar = page.locator("#sidebar-toggle"), page.locator("#sidebar")
