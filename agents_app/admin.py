@@ -149,4 +149,4 @@ def _state(row: McpServer) -> str:
     if row.problem:
         since = f" since {row.unreachable_since:%Y-%m-%d %H:%M}" if row.unreachable_since else ""
         return f"unreachable{since}: {excerpt(server_of(row).problem, 300)}"
-    return f"asked {row.listed_at:%Y-%m-%d %H:%M}" if row.listed_at else "not asked yet"
+    return f"listed {row.listed_at:%Y-%m-%d %H:%M}" if row.listed_at else "not listed yet"

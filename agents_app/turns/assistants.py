@@ -50,8 +50,8 @@ def model_in_assistant(assistant: AssistantRecord, *, user_id: int) -> str:
             get_spec(assistant.model, user_id=user_id)
     except ModelNotFoundError as error:
         raise ModelNotFoundError(
-            f"The model {assistant.model!r} of this assistant is gone, or is not for you. Name another model for this session, or ask "
-            "the assistant's owner for one.",
+            f"This assistant's model {assistant.model!r} no longer exists or is not available to you. Choose another model for this "
+            "session, or ask the assistant's owner to change it.",
             model=assistant.model,
         ) from error
     return assistant.model

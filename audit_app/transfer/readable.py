@@ -254,7 +254,7 @@ def _block(part: Part) -> Block:
 
 def _sealed(part: ProviderPart | UnknownPart) -> Block:
     """Return what no one is to read here; the session's own export has it word for word."""
-    title, kind = "A part of a kind this version does not know", part.type
+    title, kind = "Unknown part", part.type
     if isinstance(part, ProviderPart):
         title, kind = f"Kept for {show_invisible(part.provider)}", part.kind
     return Block(title=title, facts=(show_invisible(kind), format_characters(len(part.data))))

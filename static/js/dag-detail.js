@@ -36,7 +36,7 @@ export class Detail {
 
   clear() {
     this.#asked += 1;
-    this.#say("Choose a summary to read it beside its sources.");
+    this.#say("Select a summary to read it next to its sources.");
   }
 
   #say(text) {

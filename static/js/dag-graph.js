@@ -98,7 +98,7 @@ export class Graph {
   label(place) {
     const [tokens, source] = [this.tokens[place], this.sourceTokens[place]];
     const ratio = source ? ` of ${source.toLocaleString("en")}, ${Math.round((100 * tokens) / source)} %` : "";
-    const level = `level ${this.levels[place]}${this.levels[place] === 3 ? ", cut by rule" : ""}`;
+    const level = `level ${this.levels[place]}${this.levels[place] === 3 ? ", automatic excerpt" : ""}`;
     const [count, width] = [this.counts[place], this.lasts[place] - this.firsts[place] + 1];
     const gap = count < width ? [`only ${count.toLocaleString("en")} of these ${width.toLocaleString("en")}`] : [];
     return [this.name(place), ...gap, level, `${tokens.toLocaleString("en")} tokens${ratio}`, ...this.state(place)].join(" · ");

@@ -115,7 +115,7 @@ function choose(place, { load = true } = {}) {
   find("dag").querySelector("[data-dag=chosen]").disabled = false;
   bringIntoSight(graph.firsts[place], graph.lasts[place], graph.rowOf.get(graph.depths[place]));
   const { above, under } = graph.lineage(place);
-  say(`${graph.label(place)}. ${above.size} above, ${under.size} under it.`);
+  say(`${graph.label(place)}. ${above.size} above, ${under.size} below it.`);
   if (load) showDetail();
   draw();
 }
@@ -125,7 +125,7 @@ function chooseMessage(seq) {
   Object.assign(marked, { place: undefined, seq, lineage: leaf === undefined ? new Set() : graph.lineage(leaf).all });
   find("dag").querySelector("[data-dag=chosen]").disabled = false;
   bringIntoSight(seq, seq);
-  say(`Message ${seq}${leaf === undefined ? ", no summary stands for it" : `, under ${graph.name(leaf)}`}.`);
+  say(`Message ${seq}${leaf === undefined ? ", no summary covers it" : `, under ${graph.name(leaf)}`}.`);
   detail.show(`${root.dataset.here}messages/${seq}/`);
   draw();
 }

@@ -493,7 +493,7 @@ function watchMenu() {
     event.target.disabled = true;
     try {
       await call("POST", `${api}/compact`, { wait: false });
-      find("compact-note").textContent = "A compaction is on its way.";
+      find("compact-note").textContent = "A compaction is in progress.";
     } catch (error) {
       find("compact-note").textContent = `${error.message} (${error.code})`;
     }

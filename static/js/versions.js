@@ -10,7 +10,7 @@ async function choose(form, submitter) {
   if (!answer) throw new ApiError("NOT_REACHED", "The server did not answer.");
   const body = await answer.json().catch(() => null);
   if (answer.ok && body) return body;
-  throw new ApiError(body?.error?.code ?? `HTTP_${answer.status}`, body?.error?.message ?? "That did not work.", answer.status);
+  throw new ApiError(body?.error?.code ?? `HTTP_${answer.status}`, body?.error?.message ?? "Something went wrong. Reload the page and try again.", answer.status);
 }
 
 export class Versions {

@@ -236,13 +236,13 @@ def test_a_model_that_is_gone_is_said_and_another_one_may_be_named(
     make_model("big")
     change(shared, alice, model="big")
     LanguageModel.objects.filter(alias="big").update(is_restricted=True)
-    with pytest.raises(ModelNotFoundError, match="of this assistant is gone"):
+    with pytest.raises(ModelNotFoundError, match="no longer exists or is not available to you"):
         begin_with(shared, bob)
     assert begin_with(shared, bob, model="demo").model == "demo"
     assert offered_assistants(list_models(user_id=bob.pk), user_id=bob.pk) == []
     client.force_login(bob)
     page = client.get(f"/assistants/{shared.id}/").content.decode()
-    assert "is gone, or is not for you" in page
+    assert "no longer exists or is not available to you" in page
     assert 'value="demo" selected' in " ".join(page.split())
 
 

@@ -77,7 +77,7 @@ def test_a_server_can_be_looked_at_and_its_forms_are_the_page_of_tools(admin, as
     assert "\u202e" not in shown
     assert "Change it" not in shown
     listing = ask(list_of(McpServer))
-    assert "not asked yet" in listing
+    assert "not listed yet" in listing
     assert "127.0.0.1:9" in listing
 
 
@@ -123,7 +123,7 @@ def test_the_page_of_tools_shows_each_with_what_it_may_do(ask):
     ):
         assert words in page
     assert "\u202e" not in page
-    assert "It has no description." in page
+    assert "No description." in page
     found = ask("/tools/?q=CALC")
     assert "calculator" in found
     assert "files__read" not in found
@@ -137,18 +137,18 @@ def test_text_of_a_server_is_never_markup(admin):
 
 
 def test_the_page_says_what_is_missing(admin, ask):
-    assert "No tool has “<bdi>nowhere</bdi>”" in ask("/tools/?q=nowhere")
+    assert "No tools match “<bdi>nowhere</bdi>”" in ask("/tools/?q=nowhere")
     attach("empty")
     store.note_problem(attach("away", listed("act")), "gone: /secret/path")
     store.put_server(ServerAddress(name="new", url="http://127.0.0.1:9/mcp"))
     for_administrators = ask("/tools/")
     assert "gone: /secret/path" in for_administrators
-    assert "not asked yet" in for_administrators
+    assert "not listed yet" in for_administrators
     assert "Attach a server" in for_administrators
     admin.force_login(User.objects.create_user("alice"))
     page = ask("/tools/")
-    assert "It has no tools." in page
-    assert "It has not been asked for its tools yet." in page
+    assert "This server has no tools." in page
+    assert "The tools of this server have not been listed yet." in page
     assert "Not reachable since" in page
     assert "/secret/path" not in page
 

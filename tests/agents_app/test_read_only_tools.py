@@ -144,7 +144,7 @@ def test_the_page_says_what_the_server_says_and_marks_what_was_looked_at(admin: 
     for words in (
         "says that it changes nothing.",
         "says that it changes something, may destroy.",
-        "does not say what it changes",
+        "does not say what this tool changes",
     ):
         assert words in page
     assert "<script>alert" not in admin.get("/tools/servers/files/tools/").content.decode()
@@ -154,7 +154,9 @@ def test_the_page_says_what_the_server_says_and_marks_what_was_looked_at(admin: 
     assert "1 of 3 tools" in said.content.decode()
     assert read_only() == {"act"}
     store.put_listing(server.id, take_listing("files", [listed(description="Deletes."), listed("write")]))
-    assert "Its listing has changed since it was marked." in admin.get("/tools/servers/files/tools/").content.decode()
+    assert (
+        "Its description has changed since it was marked." in admin.get("/tools/servers/files/tools/").content.decode()
+    )
     stale = admin.post("/tools/servers/files/tools/", {"read_only": [digests["files__act"], "nonsense"]}, follow=True)
     assert "listed otherwise since you looked" in stale.content.decode()
     assert read_only() == set()

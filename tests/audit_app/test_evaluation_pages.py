@@ -68,7 +68,7 @@ def report(id: str = ID, **values: Any) -> Report:
 
 def test_without_a_report_the_page_says_which_command_makes_one(staff: Client) -> None:
     page = staff.get("/evaluations/").content.decode()
-    assert "No evaluation was made so far." in page
+    assert "No evaluations yet." in page
     assert "python manage.py evaluate_memory" in page
 
 
@@ -80,7 +80,7 @@ def test_the_newest_reports_are_listed_first(staff: Client) -> None:
     assert page.index("20261126T120021") < page.index("20261126T120020")
     assert "20261126T120001" not in page
     assert "Mnesis 100 %, truncation 0 %" in page
-    assert "not whole" not in page
+    assert "incomplete" not in page
 
 
 def test_a_report_is_shown_with_charts_and_tables(staff: Client) -> None:
@@ -96,10 +96,10 @@ def test_a_report_is_shown_with_charts_and_tables(staff: Client) -> None:
 
 def test_of_an_interrupted_evaluation_the_page_says_so(staff: Client) -> None:
     keep_report(report(is_whole=False, measurements=()))
-    assert "not whole" in staff.get("/evaluations/").content.decode()
+    assert "incomplete" in staff.get("/evaluations/").content.decode()
     page = staff.get(f"/evaluations/{ID}/").content.decode()
-    assert "not whole" in page
-    assert "Nothing has been measured." in page
+    assert "incomplete" in page
+    assert "No results." in page
 
 
 def test_hostile_names_are_shown_as_text(staff: Client) -> None:
@@ -137,7 +137,7 @@ def test_others_find_nothing() -> None:
 )
 def test_a_file_that_is_no_report_is_left_out_and_not_found(staff: Client, folder: Path, content: bytes) -> None:
     (folder / f"{ID}.json").write_bytes(content)
-    assert "No evaluation was made so far." in staff.get("/evaluations/").content.decode()
+    assert "No evaluations yet." in staff.get("/evaluations/").content.decode()
     assert staff.get(f"/evaluations/{ID}/").status_code == 404
 
 
@@ -265,11 +265,11 @@ def test_of_an_ended_evaluation_the_page_asks_nothing_more(staff: Client) -> Non
 
 def test_a_page_says_when_nothing_was_heard_of_it_for_minutes(staff: Client, folder: Path) -> None:
     keep_report(report(is_whole=False, progress="harbour, demo, 4,096: 3 of 9 turns"))
-    assert "Nothing was heard" not in staff.get(f"/evaluations/{ID}/").content.decode()
+    assert "No progress for some minutes" not in staff.get(f"/evaluations/{ID}/").content.decode()
     assert ">running<" in staff.get("/evaluations/").content.decode()
     os.utime(folder / f"{ID}.json", (1, 1))
     assert ">running<" not in staff.get("/evaluations/").content.decode()
-    assert "Nothing was heard" in staff.get(f"/evaluations/{ID}/").content.decode()
+    assert "No progress for some minutes" in staff.get(f"/evaluations/{ID}/").content.decode()
 
 
 def test_nobody_is_asked_for_a_session_that_this_person_may_not_read(staff: Client) -> None:

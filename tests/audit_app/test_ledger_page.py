@@ -117,7 +117,7 @@ def test_filters_find_by_type_actor_id_and_hash(ask: Ask, session_id: str) -> No
     assert {line.seq for line in find_entries(session_id, Wanted(text=message), limit=500).lines} == told
     third = Event.objects.get(session_id=session_id, seq=3)
     assert 3 in {line.seq for line in find_entries(session_id, Wanted(text=third.hash[:12]), limit=9).lines}
-    assert "There is no such entry" in ask(q="msg_nowhere")
+    assert "No matching entries" in ask(q="msg_nowhere")
     assert "type=compaction.started" in ask(type="compaction.started", seq=3)
 
 
@@ -199,7 +199,7 @@ def test_an_entry_shows_its_body_its_hashes_and_what_it_binds(ask: Ask, session_
     page = ask(seq=told.seq)
     for words in (
         f"Entry #{told.seq}",
-        "follows, and its hash matches",
+        "chain and hash match",
         told.hash,
         told.prev_hash,
         "message_parts",
@@ -262,7 +262,7 @@ def test_a_verification_is_asked_for_waits_runs_and_is_told(alice: Client, ask: 
     events = Session.objects.get(pk=session_id).event_seq
     page = ask()
     assert f"{events} entries" in page
-    assert "verified, nothing differs" in page
+    assert "verified. No differences found" in page
     assert "Verify again" in page
     assert Session.objects.get(pk=session_id).head_hash in page
     assert "every 700ms" not in ask("verification/")
@@ -286,7 +286,7 @@ def test_what_is_not_as_it_was_written_is_named_with_its_entry(
         "A row or a value was edited.",
     ):
         assert words in page, words
-    assert "nothing differs" not in page
+    assert "No differences found" not in page
 
 
 def test_one_runs_at_a_time_and_the_others_wait_their_turn(session_id: str) -> None:
@@ -320,14 +320,14 @@ def test_one_whose_worker_died_is_told_and_may_be_asked_for_again(
 
 def test_one_that_nobody_takes_up_may_be_asked_for_again(ask: Ask, alice: Client, session_id: str) -> None:
     verify.ask(session_id, entries=9)
-    assert "Ask again" not in ask("verification/")
+    assert "Try again" not in ask("verification/")
     Verification.objects.update(asked_at=timezone.now() - timedelta(seconds=90))
-    assert "It has waited for 1 min 30 s" in ask("verification/")
+    assert "It has been waiting for 1 min 30 s" in ask("verification/")
     OrmQ.objects.all().delete()
     alice.post(f"/sessions/{session_id}/inspect/ledger/verify/")
     assert OrmQ.objects.count() == 1
     tasks.verify()
-    assert "nothing differs" in ask("verification/")
+    assert "No differences found" in ask("verification/")
 
 
 def test_how_far_it_is_is_told(ask: Ask, session_id: str) -> None:

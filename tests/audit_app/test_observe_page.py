@@ -80,7 +80,7 @@ def test_a_value_of_a_row_adds_its_term_and_a_term_takes_itself_away(inspector: 
     chosen = "&column=person&column=model"
     assert f"/observe/?{urlencode({'q': 'person:anna -title:x model:demo'})}{chosen}" in shown
     assert f"/observe/?{urlencode({'q': '-title:x'})}{chosen}" in shown
-    assert "No session meets all of these terms." in page(inspector, "person:carla")
+    assert "No sessions match all of these terms." in page(inspector, "person:carla")
 
 
 def test_columns_are_chosen_in_the_address(inspector: Client, anna: User) -> None:

@@ -70,14 +70,14 @@ def test_every_page_of_the_inspector_keeps_to_its_width_and_policy(
     payload = inspect(portal.call("GET", f"/api/sessions/{compacted}/calls")["items"][0]["id"], "payload")
     for place in (inspect(compacted, "context"), inspect(compacted, "summaries"), tombstones, payload):
         go(page, place)
-    expect(page.get_by_text("byte for byte what the model was sent")).to_be_visible()
+    expect(page.get_by_text("byte for byte what was sent to the model")).to_be_visible()
 
 
 def test_the_drawn_summaries_are_walked_by_keys_and_lead_to_their_records(compacted: str, open_page: Open) -> None:
     page = open_page(inspect(compacted, "summaries"))
     drawing, chosen = page.get_by_role("application"), page.get_by_label("The chosen summary")
     page.locator("[data-drawn]").wait_for()
-    assert page.get_by_text("The same as a list").is_visible()
+    assert page.get_by_text("Show as a list").is_visible()
     drawing.focus()
     page.keyboard.press("ArrowRight")
     expect(chosen.get_by_role("heading")).to_contain_text("summary of message")
@@ -93,7 +93,7 @@ def test_the_drawn_summaries_are_walked_by_keys_and_lead_to_their_records(compac
 def test_without_scripts_the_summaries_are_a_list(compacted: str, open_page: Open) -> None:
     page = open_page(inspect(compacted, "summaries"), java_script_enabled=False)
     expect(page.locator("#dag")).to_be_hidden()
-    page.get_by_role("link", name="The same as a list").click()
+    page.get_by_role("link", name="Show as a list").click()
     expect(page.locator("#result_list tbody th a").first).to_be_visible()
 
 

@@ -82,9 +82,7 @@ def test_from_the_whole_drawing_to_the_original_words(
         page.keyboard.press("ArrowDown")
     leaf = next(summary for summary in summaries if summary["kind"] == "leaf")
     expect(detail.get_by_role("heading", level=2)).to_have_text(f"Leaf of messages 1–{leaf['last_seq']}")
-    expect(detail.get_by_role("navigation", name="Summaries that stand for it").get_by_role("link")).not_to_have_count(
-        0
-    )
+    expect(detail.get_by_role("navigation", name="Summaries that cover it").get_by_role("link")).not_to_have_count(0)
     page.wait_for_url(re.compile(rf"[?&]id={leaf['id']}"))
     page.keyboard.press("ArrowDown")
     expect(detail.get_by_role("heading", level=2)).to_have_text("Message 1, user")
@@ -148,7 +146,7 @@ def test_a_divider_opens_the_summary_beside_its_originals(
     summary = divider.locator(".summary").first
     summary.locator(".source .fold > summary").first.click()
     expect(summary.locator(".source .fold-body").first).to_contain_text(PHRASE)
-    expect(summary.get_by_role("heading", name="What the model is told")).to_be_visible()
+    expect(summary.get_by_role("heading", name="What the model reads")).to_be_visible()
 
 
 def test_what_is_summarised_meanwhile_is_drawn_and_what_is_chosen_and_seen_stays(
@@ -157,7 +155,7 @@ def test_what_is_summarised_meanwhile_is_drawn_and_what_is_chosen_and_seen_stays
     said = [f"Question {number}: " + "what does the harbour log say? " * 40 for number in range(3)]
     session_id = portal.new_session(*said)
     page = open_page(f"/sessions/{session_id}/inspect/summaries/")
-    expect(page.get_by_text("Nothing has been summarised in this session yet.")).to_be_visible()
+    expect(page.get_by_text("No summaries yet.")).to_be_visible()
 
     def compact() -> None:
         portal.call("POST", f"/api/sessions/{session_id}/compact", {"wait": True})

@@ -68,7 +68,7 @@ def test_a_turn_is_found_opened_and_followed(portal: Portal, worked: str, open_p
 def test_a_running_turn_comes_by_itself_and_what_is_open_stays_open(portal: Portal, open_page: Open) -> None:
     session_id = portal.new_session()
     page = open_page(f"/sessions/{session_id}/inspect/")
-    expect(page.get_by_text("Nothing has happened yet.")).to_be_visible()
+    expect(page.get_by_text("No turns yet.")).to_be_visible()
     portal.call("POST", f"/api/sessions/{session_id}/turns", {"message": "Good day"})
     page.locator("#turn-1 .turn-open").click()
     expect(page.locator("#inside-1 .step")).to_have_count(2)

@@ -60,7 +60,7 @@ def test_entries_are_found_by_type_actor_and_id_and_opened(portal: Portal, sessi
     page.locator(".ledger-rows a").first.focus()
     page.keyboard.press("Enter")
     entry = page.locator("#entry")
-    expect(entry).to_contain_text("follows, and its hash matches")
+    expect(entry).to_contain_text("chain and hash match")
     expect(entry.locator(".chip", has_text="matches")).not_to_have_count(0)
     expect(page.locator("tr[aria-current]")).to_have_count(1)
     entry.get_by_role("link", name="Close").click()
@@ -69,7 +69,7 @@ def test_entries_are_found_by_type_actor_and_id_and_opened(portal: Portal, sessi
     page.get_by_label("Id or hash").fill("turn_0")
     expect(page.locator(".ledger-rows")).not_to_contain_text("session.created")
     page.get_by_label("Id or hash").fill("nowhere")
-    expect(page.get_by_text("There is no such entry")).to_be_visible()
+    expect(page.get_by_text("No matching entries")).to_be_visible()
     page.get_by_role("link", name="Show all").click()
     expect(rows(page)).to_have_count(all_of_them)
 
@@ -100,8 +100,8 @@ def test_a_session_is_verified_with_progress_and_what_was_changed_is_named(
     page.get_by_role("button", name="Verify").focus()
     page.keyboard.press("Enter")
     result = page.locator("#verification-result")
-    expect(result).to_contain_text("nothing differs")
-    page.get_by_text("Head to keep elsewhere").click()
+    expect(result).to_contain_text("No differences found")
+    page.get_by_text("Save the head hash").click()
     expect(page.get_by_text("nothing up to it has been changed")).to_be_visible()
     assert not page.evaluate("document.documentElement.scrollWidth > innerWidth")
 
@@ -120,13 +120,13 @@ def test_a_session_is_verified_with_progress_and_what_was_changed_is_named(
         execute(portal, (f"UPDATE message_parts SET content = substr(content, 2) WHERE id = ({part})", (session_id,)))
     page.goto(f"/sessions/{session_id}/inspect/ledger/")
     page.get_by_role("button", name="Verify again").click()
-    expect(result).to_contain_text("nothing differs")
+    expect(result).to_contain_text("No differences found")
 
 
 def test_staff_read_how_the_site_is(portal: Portal, open_page: Open) -> None:
     page = open_page("/")
     page.get_by_label("Your account").click()
     page.get_by_role("link", name="Health").click()
-    expect(page.get_by_role("heading", name="Health of this site")).to_be_visible()
+    expect(page.get_by_role("heading", name="Site health")).to_be_visible()
     expect(page.locator(".check", has_text="Guards of the record")).to_contain_text("good")
     expect(page.locator(".check", has_text="Workers").first).to_contain_text("the cluster reports")

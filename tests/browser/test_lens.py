@@ -228,7 +228,7 @@ def test_a_conversation_without_anything_says_what_will_be_there(portal: Portal,
     expect(page.get_by_text("No model has been asked here yet.")).to_be_visible()
     expect(page.get_by_role("slider")).to_have_count(0)
     tab(page, "Summaries").click()
-    expect(page.get_by_text("Nothing has been summarised in this session yet.")).to_be_visible()
+    expect(page.get_by_text("No summaries yet.")).to_be_visible()
 
 
 @pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])

@@ -125,9 +125,9 @@ def test_a_fact_of_one_session_answers_in_another_until_it_is_withdrawn(portal: 
     expect(page.locator(".fact", has_text=KEY)).to_contain_text("Said in At the harbour")
     page.goto(f"/sessions/{first}/inspect/memory/")
     hold(page, KEY, "Withdraw", "Withdraw this fact")
-    expect(page.get_by_text("No fact is live any more.")).to_be_visible()
+    expect(page.get_by_text("No live facts.")).to_be_visible()
     page.goto("/memory/")
-    expect(page.get_by_text("No fact is held.")).to_be_visible()
+    expect(page.get_by_text("No held facts yet.")).to_be_visible()
 
     page.goto(f"/sessions/{second}/")
     ask(page, portal, second, "Good. What is for lunch?")

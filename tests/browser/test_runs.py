@@ -98,7 +98,7 @@ def test_failed_items_are_found_read_and_tried_again(portal: Portal, mixed: str,
     expect(page.get_by_role("heading", name="Item 10", exact=True)).to_be_visible()
     expect(page.locator(".try")).to_have_count(1)
     expect(page.locator(".try")).to_contain_text("LLM error")
-    page.get_by_text("What the model was sent").click()
+    page.get_by_text("What was sent to the model").click()
     expect(page.locator(".try-prompt")).to_contain_text("<script>alert(1)</script>")
     page.get_by_role("link", name="Next item").click()
     expect(page.get_by_role("heading", name="Result")).to_be_visible()
@@ -138,7 +138,7 @@ def test_items_are_paged_and_any_of_many_is_two_steps_away(portal: Portal, open_
     wait_until_over(portal, run_id)
     expect(page.locator(".items .item-completed")).to_have_count(11)
     expect(page.locator(".chart")).to_have_count(2)
-    page.get_by_text("The same as a table").click()
+    page.get_by_text("Show as a table").click()
     expect(page.get_by_role("row").filter(has_text="/ s").first).to_be_visible()
 
 
@@ -179,7 +179,7 @@ def test_an_item_of_an_agentic_map_leads_to_its_session(portal: Portal, open_pag
     run_id = portal.call("POST", "/api/operators/agentic-map", body | {"max_retries": 0})["id"]
     wait_until_over(portal, run_id)
     page = open_page(f"/runs/{run_id}/items/1/")
-    page.get_by_role("link", name="Its session").first.click()
+    page.get_by_role("link", name="Sub-agent session").first.click()
     expect(page.locator(".message-user")).to_contain_text("6 * 7")
     expect(page.locator(".origin").first).to_be_visible()
 

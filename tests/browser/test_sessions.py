@@ -31,7 +31,7 @@ def test_a_phrase_that_was_compacted_away_is_found_marked_and_opened(
     page.keyboard.type("tern-44")
     hit = page.locator(".hit", has_text="Remember: the harbour code").first
     expect(hit.locator("mark").first).to_have_text(re.compile("Tern-44"))
-    page.get_by_role("link", name="Search in everything").click()
+    page.get_by_role("link", name="Search everything").click()
     expect(page.get_by_role("searchbox")).to_be_focused()
     page.keyboard.type('"harbour code"')
     hit = page.locator(".hit", has=page.get_by_text("You", exact=True))

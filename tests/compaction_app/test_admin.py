@@ -197,7 +197,7 @@ def test_what_is_chosen_in_the_drawing_leads_to_its_record(session_id: str, ada:
 
 def test_a_session_without_summaries_has_no_drawing(session_id: str, inspector: Client) -> None:
     page = inspector.get(reverse("admin:inspect_summaries", args=[session_id])).content.decode()
-    assert "there is no summary" in page
+    assert "this session has not been compacted" in page
     assert "<canvas" not in page
 
 

@@ -288,7 +288,7 @@ def test_the_divider_says_what_was_kept_and_an_alarm_in_words(owner_client: Clie
     summary_id = add_summary(session_id, run, ids, (1, 2), text="Nothing.")
     finish(session_id, run)
     address = f"/sessions/{session_id}/compactions/"
-    assert "is not measured" in owner_client.get(address).content.decode()
+    assert "has not been measured" in owner_client.get(address).content.decode()
     measure_one(session_id, summary_id, counted=48, missing=2)
     page = owner_client.get(address).content.decode()
     assert "keeps 46 of 48 names, numbers, dates and decisions" in page
@@ -301,7 +301,7 @@ def test_the_divider_says_what_was_kept_and_an_alarm_in_words(owner_client: Clie
 
 @pytest.mark.parametrize(
     ("counted", "missing", "words"),
-    [(None, None, "Not measured."), (0, 0, "say no names"), (48, 2, "46 of 48 names"), (48, 30, "Only 18 of 48 names")],
+    [(None, None, "Not measured."), (0, 0, "contain no names"), (48, 2, "46 of 48 names"), (48, 30, "Only 18 of 48 names")],
 )  # fmt: skip
 def test_the_summarys_page_says_how_much_it_kept(
     owner_client: Client, owner: User, counted: int | None, missing: int, words: str

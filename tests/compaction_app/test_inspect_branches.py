@@ -77,7 +77,7 @@ def test_a_session_without_branches_says_so(reader: Client, alice: User) -> None
     session_id = new_session(alice)
     exchange(session_id, "one", "answer")
     page = get(reader, session_id)
-    assert "This conversation is one line." in page
+    assert "No branches yet." in page
     assert "<table" not in page
 
 
@@ -90,14 +90,14 @@ def test_the_tree_is_drawn_and_listed_with_the_chosen_branch(reader: Client, ali
     branch(session_id, parent=1, after=5, chosen=False)
     branch(session_id, parent=0, after=0, chosen=False)
     page = get(reader, session_id)
-    assert "4 branches, of which 0 to 3 are shown." in page
+    assert "4 branches, 0 to 3 shown." in page
     rows = re.findall(r'<tr id="branch-(\d+)">(.*?)</tr>', page, re.DOTALL)
     words = {int(number): " ".join(re.sub(r"<[^>]+>", " ", row).split()) for number, row in rows}
     assert words == {
-        0: "0 where the session begins 4 message 4 answer",
+        0: "0 the start of the session 4 message 4 answer",
         1: "1 chosen message 2 of branch 0 2 message 6 answered &lt;otherwise&gt;",
-        2: "2 message 5 of branch 1 0 nothing was said on it yet",
-        3: "3 nothing: it begins anew 0 nothing was said on it yet",
+        2: "2 message 5 of branch 1 0 no messages yet",
+        3: "3 nothing: another beginning 0 no messages yet",
     }
     assert re.findall(r'class="tree-path" d="([^"]+)"', page) == ["M0.0 8H333.3", "M666.7 24H1000.0"]
     assert re.findall(r'class="tree-line" d="([^"]+)"', page) == ["M0.0 8H666.7", "M666.7 24H1000.0"]
@@ -133,13 +133,13 @@ def test_ten_thousand_branches_come_in_pages(reader: Client, alice: User, django
     with django_assert_max_num_queries(20):
         page = get(reader, session_id, "branches/", **{"from": 5_020})
     assert timezone.now() - began < timedelta(seconds=2)
-    assert "10,000 branches, of which 5,000 to 5,049 are shown." in page
+    assert "10,000 branches, 5,000 to 5,049 shown." in page
     assert page.count("<tr id=") == 50
-    assert 'The chosen one is <a href="?from=7000#branch-7000">' in page
+    assert 'The chosen branch is <a href="?from=7000#branch-7000">' in page
     assert len(page) < 80_000
     last = get(reader, session_id, "branches/", **{"from": 10**30})
     assert "9,950 to 9,999" in last
-    assert "Later ones" not in last
+    assert "Later branches" not in last
     assert reader.get(f"/sessions/{session_id}/inspect/branches/", {"from": "x"}).status_code == 422
 
 
@@ -156,7 +156,7 @@ def test_a_drawing_has_the_summaries_that_serve_a_branch(reader: Client, talk: T
         assert any(mark & 1 for mark in values["marks"])
     assert reader.get(f"/sessions/{session_id}/inspect/summaries/drawing.json", {"branch": 9}).status_code == 404
     page = get(reader, session_id, "summaries/", view="table", branch=0)
-    assert "That serve branch" in page
+    assert "The chosen branch is 1." in page
     assert set(re.findall(r'data-id="(sum_\w+)"', page)) <= ids[0]
     assert f'data-drawing="/sessions/{session_id}/inspect/summaries/drawing.json?branch=1"' in get(
         reader, session_id, "summaries/"
@@ -171,7 +171,7 @@ def test_a_summary_says_which_branches_it_serves(reader: Client, talk: Talk) -> 
     }
 
     def served(id: str) -> list[str]:
-        place = re.search(r"<dt>Serves</dt>(.*?)</dd>", get(reader, session_id, f"summaries/{id}/"), re.DOTALL)
+        place = re.search(r"<dt>Used by</dt>(.*?)</dd>", get(reader, session_id, f"summaries/{id}/"), re.DOTALL)
         return re.findall(r"branch=(\d+)", place[1]) if place else []
 
     assert served(min(ids[0] & ids[1])) == ["0", "1"]
@@ -203,7 +203,7 @@ def test_the_context_as_of_an_event_is_that_of_the_branch_of_then(inspector: Cli
         page = inspector.get(
             f"/admin/compaction_app/summarynode/inspect/{session_id}/context/", {"at": at}
         ).content.decode()
-        said = re.search(r"It is that of branch (\d+)", page)
+        said = re.search(r"It belongs to branch (\d+)", page)
         items = page.rpartition("<h2>")[2]
         return said[1] if said else "", [int(seq) for seq in re.findall(r"<td>message (\d+)</td>", items)]
 
@@ -221,11 +221,11 @@ def test_a_tombstone_of_another_branch_is_said_to_be_there(reader: Client, alice
     run = claim(session_id)
     with change(session_id) as record:
         compaction_store.prune(record, run.id, [part], tokens=900)
-    assert "The model sees a mark in its place" in get(reader, session_id, "tombstones/")
+    assert "The model sees a tombstone instead" in get(reader, session_id, "tombstones/")
     branch(session_id, parent=0, after=2)
-    assert "It is on branch 0, which is not on the way to the chosen one" in get(reader, session_id, "tombstones/")
+    assert "It is on branch 0, which does not lead to the chosen branch" in get(reader, session_id, "tombstones/")
     choose(session_id, 0)
-    assert "The model sees a mark in its place" in get(reader, session_id, "tombstones/")
+    assert "The model sees a tombstone instead" in get(reader, session_id, "tombstones/")
 
 
 def test_the_ledger_says_in_words_what_became_of_branches(reader: Client, alice: User) -> None:
@@ -252,7 +252,7 @@ def test_a_messages_page_follows_the_branch(reader: Client, talk: Talk) -> None:
     def story(seq: int) -> str:
         return " ".join(get(reader, session_id, f"messages/{messages[seq]}/").split())
 
-    assert "It is on branch 0, which is not on the way to the chosen one" in story(28)
+    assert "It is on branch 0, which does not lead to the chosen branch" in story(28)
     assert "a summary replaced it" in story(1)
     assert "<strong>It is in the context now</strong>" in story(max(messages))
     choose(session_id, 0)
@@ -348,12 +348,12 @@ def test_a_tombstone_and_the_table_are_those_of_the_branch(reader: Client, alice
     end = max(message.seq for message in load_messages(session_id))
     long = add_summary(session_id, run, [*ids, *more], (first, end), count=len(ids) + 2, branch=1)
     choose(session_id, 0)
-    assert "The model sees a mark in its place" in get(reader, session_id, "tombstones/")
+    assert "The model sees a tombstone instead" in get(reader, session_id, "tombstones/")
     short = add_summary(session_id, run, ids, (first, last))
     for number, id in ((0, short), (1, long)):
         choose(session_id, number)
         page = get(reader, session_id, "tombstones/")
-        assert "The model sees a summary of that stretch" in page
+        assert "The model sees a summary that covers it" in page
         assert f"summaries/{id}/" in page
     newest = revise(session_id, short, ids)
     choose(session_id, 0)

@@ -173,7 +173,7 @@ async def test_the_difference_of_any_two_calls_is_counted_and_priced(session, sc
     one_kind = await db(page, reader, "inspect-call", session.id, last.id, section="difference", change="grew")
     assert "It was said since then." not in one_kind
     beginning = await db(page, reader, "inspect-call", session.id, first.id, section="difference")
-    assert "Against nothing, as it is the first call" in beginning
+    assert "This is the first call, so everything is new" in beginning
     await db(page, reader, "inspect-call", session.id, first.id, compare=last.id, status=422)
     await db(page, reader, "inspect-call", session.id, last.id, compare="call_none", status=404)
 
@@ -223,10 +223,10 @@ def test_a_payload_that_was_tampered_with_is_said_to_be_another_one(session, rea
     assert right in shown
     plain(ModelCall).filter(id=call_id).update(manifest=[7])
     broken = page(reader, "inspect-call", session.id, call_id)
-    assert "It cannot be rebuilt from the record." in broken
+    assert "This prompt cannot be rebuilt from the record." in broken
     assert "row 1" in broken
     for section in ("payload", "blocks"):
-        assert "The record does not give" in page(reader, "inspect-call", session.id, call_id, section=section)
+        assert "not available." in page(reader, "inspect-call", session.id, call_id, section=section)
     page(reader, "inspect-payload", session.id, call_id, status=404)
     page(reader, "inspect-payload-file", session.id, call_id, status=404)
     page(reader, "inspect-block", session.id, call_id, 1, status=404)
@@ -236,7 +236,7 @@ def test_an_imported_manifest_that_names_what_is_not_there_is_shown_as_far_as_it
     row = {"kind": "message", "id": "msg/../x", "seq": 1, "parts": 1, "tombstoned": [], "unanswered": [], "omitted": []}
     call_id = add_call(session.id, [row | {"shortened": []}])
     assert "msg/../x" in page(reader, "inspect-call", session.id, call_id)
-    assert "The record does not give" in page(reader, "inspect-call", session.id, call_id, section="payload")
+    assert "not available." in page(reader, "inspect-call", session.id, call_id, section="payload")
 
 
 def addresses(session_id: str, call_id: str, message_id: str) -> list[str]:
@@ -302,7 +302,7 @@ def test_bad_numbers_in_an_address_never_make_an_error_of_ours(session, reader, 
 
 
 def test_a_session_that_asked_no_model_says_what_will_stand_here(session, reader):
-    assert "No model has been asked in this session yet." in page(reader, "inspect-calls", session.id)
+    assert "No model calls yet." in page(reader, "inspect-calls", session.id)
     page(reader, "inspect-call-at", session.id, place=3, status=404)
 
 
@@ -321,8 +321,8 @@ def test_the_list_goes_on_by_a_cursor_and_is_filtered(session, reader):
     assert [call.id for call, _ in second.context["calls"]] == ids[9::-1]
     assert second.context["older_url"] == ""
     none = page(reader, "inspect-calls", session.id, state="failed")
-    assert "No call matches." in none
-    assert "No call matches." not in page(reader, "inspect-calls", session.id, purpose="turn", model="demo")
+    assert "No matching calls." in none
+    assert "No matching calls." not in page(reader, "inspect-calls", session.id, purpose="turn", model="demo")
 
 
 def test_no_page_asks_more_of_the_database_for_many_calls_or_reads_their_manifests(session, reader, alice):
@@ -365,7 +365,7 @@ async def test_the_scrub_bar_shows_what_each_call_took_and_leads_to_it(session, 
     shown = await db(page, reader, "inspect-call", session.id, calls[3].id)
     assert 'value="4"' in shown
     assert ">compaction\n" in shown
-    assert "cut by rule" not in shown
+    assert "automatic excerpt" not in shown
     there = await db(reader.get, reverse("inspect-call-at", args=[session.id]), {"place": "4", "section": "payload"})
     assert there["Location"] == reverse("inspect-call", args=[session.id, calls[3].id]) + "?section=payload"
 
@@ -389,7 +389,7 @@ async def test_a_question_for_a_summary_is_shown_as_well(session, script, reader
     [call] = [call for call in await db(list_calls, session.id) if call.purpose == "summary"]
     shown = await db(page, reader, "inspect-call", session.id, call.id)
     assert "matches its digest" in shown
-    assert "made outside the turns" in shown
+    assert "made outside a turn" in shown
     block = await db(page, reader, "inspect-block", session.id, call.id, 1)
     assert "MNESIS-SUMMARISE" in block
     assert "Block 1: System prompt" in block

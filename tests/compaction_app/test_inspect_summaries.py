@@ -196,7 +196,7 @@ def test_what_is_chosen_is_kept_from_view_to_view(tree: Tree, owner_client: Clie
 def test_a_session_without_summaries_says_what_will_stand_there(owner: User, owner_client: Client) -> None:
     session_id = add_session(owner)
     page = shown(owner_client, f"/sessions/{session_id}/inspect/summaries/")
-    assert "Nothing has been summarised in this session yet." in page
+    assert "No summaries yet." in page
     assert "<canvas" not in page
     values = owner_client.get(f"/sessions/{session_id}/inspect/summaries/drawing.json").json()
     assert (values["id"], values["edges"], values["messages"]) == ([], [], 0)
@@ -210,7 +210,7 @@ def test_the_table_opens_level_by_level_down_to_the_messages(tree: Tree, owner_c
     under = shown(owner_client, f"{tree.here}rows/?under={tree.top}&level=2")
     assert under.index(tree.left) < under.index(tree.right)
     assert 'aria-level="2"' in under
-    assert "3, by rule" in under
+    assert "3, excerpt" in under
     messages = shown(owner_client, f"{tree.here}rows/?under={tree.left}&level=3")
     assert messages.count("data-message=") == 4
     assert "Question 0" in messages
@@ -246,7 +246,7 @@ def test_large_numbers_are_set_in_groups_of_three(owner: User, owner_client: Cli
 def test_a_summary_says_how_it_was_written_and_where_it_stands(tree: Tree, owner_client: Client) -> None:
     add_try(tree.id, claim(tree.id), tree.right, level=2, text="A reply of no use.", reason="not_smaller")
     page = shown(owner_client, f"{tree.here}{tree.right}/")
-    assert "level 3, cut by rule" in page
+    assert "level 3, automatic excerpt" in page
     assert "rejected: not_smaller" in page
     assert "soft compaction" in page
     assert f"{tree.here}{tree.top}/" in page  # it stands under it
@@ -272,7 +272,7 @@ def test_the_originals_are_one_step_away(tree: Tree, owner_client: Client) -> No
     assert "in the context as a summary" in page
     assert page.index(tree.left) < page.index(tree.top)
     assert "Question 1" in page
-    assert "No summary stands for this message." in shown(owner_client, f"{tree.here}messages/8/")
+    assert "No summary covers this message." in shown(owner_client, f"{tree.here}messages/8/")
 
 
 def test_sources_come_in_pages(owner: User, owner_client: Client) -> None:

@@ -27,7 +27,7 @@ def test_a_tombstone_says_what_it_was_and_why_and_leads_to_the_original(voyage: 
     assert re.search(r"pruned <time datetime=\"2\d{3}-", page)
     assert "soft compaction" in page
     assert "above its soft threshold" in page
-    assert "The model sees a summary of that stretch; lcm_read" in page
+    assert "The model sees a summary that covers it. It can read the original with lcm_read" in page
     assert f"{len(ORIGINAL)} characters" in page
     assert ask(voyage.at("outputs/{part}/")) == ORIGINAL
     compaction = re.search(r'href="(/sessions/[^"]+/compactions/[^"]+)"', page)
@@ -43,7 +43,7 @@ def test_a_model_without_the_tool_cannot_reach_an_original(owner: User, owner_cl
     with change(session_id) as record:
         compaction_store.prune(record, run.id, [part], tokens=900)
     page = owner_client.get(f"/sessions/{session_id}/inspect/tombstones/").content.decode()
-    assert "The model sees a mark in its place, and has no tool that reads the original" in page
+    assert "The model sees a tombstone instead. It cannot read the original" in page
 
 
 def test_tombstones_are_paged_and_filtered(owner: User, ask: Ask) -> None:
@@ -62,7 +62,7 @@ def test_tombstones_are_paged_and_filtered(owner: User, ask: Ask) -> None:
     assert set(pages[0]) | set(pages[1]) == set(ids)
     assert ask(f"/sessions/{session_id}/inspect/tombstones/?tool=tool1").count('class="tombstone"') == 30
     assert ask(f"/sessions/{session_id}/inspect/tombstones/?part={ids[3]}").count('class="tombstone"') == 1
-    assert "No tombstone matches." in ask(f"/sessions/{session_id}/inspect/tombstones/?tool=%00")
+    assert "No matching tombstones." in ask(f"/sessions/{session_id}/inspect/tombstones/?tool=%00")
 
 
 @pytest.mark.parametrize("before", ["x", "1", "1-2", "1-2-3-4", "1--2-3", "%00-1-1", "1-1-٣"])

@@ -61,8 +61,8 @@ def test_what_holds_no_longer_is_shown_when_asked_for(owner_client: Client, talk
     assert 'class="fact fact-superseded"' in page(owner_client, talk, "?state=superseded")
     everything = page(owner_client, talk, "?state=all")
     assert everything.count('class="fact fact-') == 3
-    assert "What superseded it" in everything
-    assert "No fact matches." in page(owner_client, talk, "?q=nothing&kind=decision&state=no%00such")
+    assert "Superseded by a newer fact" in everything
+    assert "No matching facts." in page(owner_client, talk, "?q=nothing&kind=decision&state=no%00such")
 
 
 def test_a_forbidden_fact_is_shown_when_asked_for_and_can_be_allowed_again(owner_client: Client, talk: str) -> None:
@@ -134,7 +134,7 @@ def test_a_fact_can_be_held_and_a_copy_says_where_it_came_from(owner_client: Cli
         id = store.record_fact(record, new_fact(HOSTILE))
     text = page(owner_client, talk)
     assert "For all my sessions" in text
-    assert "For everybody in the organisation" not in text
+    assert "For everyone in the organisation" not in text
     hold_fact(talk, id, HeldFor.PERSON, owner_id=owner.pk)
     text = page(owner_client, talk)
     assert "held for you" in text
@@ -159,7 +159,7 @@ def test_the_memory_of_a_person_shows_what_reaches_it_and_who_may_let_it_go(
         assert answer.status_code == 200
         return answer.content.decode()
 
-    assert "No fact is held." in memory(owner_client)
+    assert "No held facts yet." in memory(owner_client)
     owner.user_permissions.add(Permission.objects.get(codename="hold_for_organisation"))
     with change(talk) as record:
         ids = [store.record_fact(record, new_fact(f"{number} {HOSTILE}", subject="")) for number in range(PAGE + 1)]

@@ -101,7 +101,7 @@ def test_a_revision_reads_it_again_long_after_it_left_the_context(session, scrip
     _, again = list_readings(session.id, 1).calls
     assert (again.attempt.summary_id, again.summary) == (preview_id, None)
     client.force_login(alice)
-    assert "it led to no summary" in page(client, session, 1)
+    assert "no summary came of it" in page(client, session, 1)
     revise.apply(preview_id)
     assert list_readings(session.id, 1).calls[1].summary.id == preview_id
 

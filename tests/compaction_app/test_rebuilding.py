@@ -188,7 +188,7 @@ def test_the_inspector_shows_a_payload_and_what_is_wrong_with_it(session, client
     client.force_login(admin_user)
     call_id = add_call(session.id, [])
     page = client.get(reverse("admin:inspect_payload", args=[call_id]), follow=True).content.decode()
-    assert "This is not what the model was sent" in page
+    assert "This is not what was sent to the model" in page
     assert "&quot;messages&quot;" in page
     assert client.get(reverse("admin:inspect_payload_file", args=[call_id])).json() == {"messages": []}
     listed = client.get(reverse("admin:sessions_app_modelcall_change", args=[call_id])).content.decode()

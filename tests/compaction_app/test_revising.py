@@ -299,7 +299,7 @@ def test_other_peoples_summaries_are_not_found(tree, script, bob):
     assert codes == ["SUMMARY_NOT_FOUND", "SUMMARY_NOT_FOUND", "PREVIEW_NOT_FOUND", "PREVIEW_NOT_FOUND"]
 
 
-STALE = "stale: something under it was revised since"
+STALE = "stale: one of its sources was revised since"
 
 
 def test_a_summarys_page_leads_to_the_newest_revision_and_says_what_is_stale(tree, script, owner_client):

@@ -67,7 +67,7 @@ def test_a_tombstoned_output_says_so_and_its_input_does_not(owner_client: Client
     [output] = [hit for hit in hits if "bash, output" in hit]
     [asked] = [hit for hit in hits if "bash, input" in hit]
     assert "not in context since turn 2" in output
-    assert "a tombstone stands in its place" in output
+    assert "replaced by a tombstone" in output
     assert "not in context" not in asked
 
 
@@ -147,7 +147,7 @@ def test_the_first_hits_stand_below_the_list_of_sessions(owner_client: Client, t
     # As it is typed: the last word may not be whole.
     assert hits_of(ask(owner_client, q="the mari", brief="1"))
     assert not hits_of(ask(owner_client, q='"mari"', brief="1"))
-    assert "No text contains" in ask(owner_client, q="zeppelin", brief="1")
+    assert "No messages or files contain" in ask(owner_client, q="zeppelin", brief="1")
 
 
 def test_hits_of_many_sessions_cost_as_many_queries_as_one(owner_client: Client, owner: User) -> None:

@@ -58,7 +58,7 @@ async def test_a_question_that_is_pinned_beside_its_summary_says_in_which_calls(
     assert (beside["kind"], beside["count"], story.still_shown) == ("pinned", len(pinned), "pinned")
     assert [(end["call"].id, end["how"]) for end in beside["ends"]] == [(pinned[0], "whole"), (pinned[-1], "whole")]
     shown = await db(read, client, alice, "inspect-sightings", session.id, question.id)
-    assert f"It was pinned in {len(pinned)} calls, from the first to the last:" in shown
+    assert f"It was pinned in {len(pinned)} calls. The first and the last:" in shown
     assert "but the model still sees it: it was pinned in the newest call." in shown
     assert "Not in the context" not in shown
     found = await db(read, client, alice, "search", q='"name the one that is missing"', kind="messages")
@@ -96,7 +96,7 @@ def test_a_message_that_was_quoted_says_in_which_calls(session: SessionRecord, a
     assert (beside["kind"], beside["count"]) == ("retrieved", 3)
     assert [(end["call"].id, end["how"]) for end in beside["ends"]] == [(ids[0], "quoted"), (ids[-1], "quoted")]
     shown = read(client, alice, "inspect-sightings", session.id, message.id)
-    assert "It was retrieved in 3 calls, from the first to the last:" in shown
+    assert "It was retrieved in 3 calls. The first and the last:" in shown
     assert "some of it is quoted in its prompt" in shown
 
 

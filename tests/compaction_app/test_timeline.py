@@ -89,7 +89,7 @@ def test_a_turn_or_an_output_is_found_only_in_its_own_session(
         there = voyage.at(path).replace(voyage.id, other)
         assert owner_client.get(there).status_code == 404, there
     assert (
-        "No tool output"
+        "No tombstones yet."
         in owner_client.get(f"/sessions/{other}/inspect/tombstones/?part={voyage.part}").content.decode()
     )
 
@@ -187,8 +187,8 @@ def test_a_list_is_paged_by_turn_and_never_says_one_twice(owner: User, ask: Ask)
 
 def test_a_session_without_turns_says_what_will_stand_there(owner: User, ask: Ask) -> None:
     session_id = create_session(owner=owner, model="demo")
-    assert "Nothing has happened yet." in ask(f"/sessions/{session_id}/inspect/")
-    assert "No tool output was ever pruned here." in ask(f"/sessions/{session_id}/inspect/tombstones/")
+    assert "No turns yet." in ask(f"/sessions/{session_id}/inspect/")
+    assert "No tombstones yet." in ask(f"/sessions/{session_id}/inspect/tombstones/")
 
 
 def test_a_turn_that_runs_counts_what_its_calls_took_so_far(owner: User) -> None:

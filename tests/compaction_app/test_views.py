@@ -86,7 +86,7 @@ def test_the_meter_says_what_it_draws(owner_client: Client, owner: User) -> None
         assert re.search(rf"</svg>\s*{part}\s*</th>\s*<td>[\d.k]+</td>", page), part
     for mark in ("meter-soft", "meter-hard"):
         assert re.search(rf'<line class="meter-mark {mark}" x1="\d', page), mark
-    assert "Compacts after a turn from" in page
+    assert "Compacts after a turn above" in page
     assert page.count("<dd>", page.index("Where each number comes from")) == 4
     assert "window is 8k tokens, as configured" in page
     assert "style=" not in page
@@ -184,7 +184,7 @@ def test_the_panel_says_how_the_last_compaction_ended(owner_client: Client, owne
     path = f"/sessions/{session_id}/context/"
     assert "Last compaction" not in owner_client.get(path).content.decode()
     run_id = request_manual(session_id)
-    assert "A compaction is on its way." in owner_client.get(path).content.decode()
+    assert "A compaction is in progress." in owner_client.get(path).content.decode()
     compact_session(session_id, run_id=run_id)
     page = owner_client.get(path).content.decode()
     assert "<b>Last compaction.</b> It ended because the context was small enough." in page
@@ -265,14 +265,14 @@ def test_a_superseded_compaction_says_so_and_what_it_had_done_before(owner_clien
     with change(session_id) as record:
         store.fail_run(record, run_id, ContextChanged(), fence=fence)
     page = owner_client.get(path).content.decode()
-    assert "A compaction was superseded, and changed nothing." in page
+    assert "A compaction was superseded and changed nothing." in page
     assert "CONTEXT_CHANGED" in page
     run_id, fence = start_run(session_id)
     summary_id = summarise(session_id, run_id, fence)
     with change(session_id) as record:
         store.fail_run(record, run_id, ContextChanged(), fence=fence)
     page = owner_client.get(path).content.decode()
-    assert "Compacted in part, then superseded" in page
+    assert "Partly compacted, then superseded" in page
     assert f"/summaries/{summary_id}/" in page
 
 
@@ -281,7 +281,7 @@ def test_a_compaction_that_nobody_is_at_is_said_to_wait(owner_client: Client, ow
     with change(session_id) as record:
         store.request_run(record, trigger="soft")
     page = owner_client.get(f"/sessions/{session_id}/compactions/").content.decode()
-    assert "A compaction waits for a worker." in page
+    assert "A compaction is waiting for a worker." in page
     assert "Compacting…" not in page
 
 

@@ -142,7 +142,7 @@ def test_names_are_searched_whatever_their_case_and_a_session_has_its_own_list(a
     keep(other, b"y", "notes.txt")
     assert "Gauge.py" in ask("/files/rows/", q="gauge")
     assert "notes.txt" not in ask("/files/rows/", q="gauge")
-    assert "No file has" in ask("/files/rows/", q="100%")
+    assert "No files match" in ask("/files/rows/", q="100%")
     of_talk = ask("/files/", session=talk)
     assert "Gauge.py" in of_talk
     assert "notes.txt" not in of_talk
@@ -167,7 +167,7 @@ def test_a_list_of_many_costs_as_many_queries_as_one_of_few(browser: Client, rea
 
 def test_the_page_of_a_file_says_what_is_known_of_it(ask: Ask, reader: User) -> None:
     file_id = keep(new_session(reader, title="Tides"), b"a,b\n1,2\n", "data/t.csv", "csv", exploration_summary=None)
-    assert "It has not been inspected yet" in ask(f"/files/{file_id}/")
+    assert "This file has not been inspected yet" in ask(f"/files/{file_id}/")
     file = explore_file(file_id, owner_id=reader.pk)
     page = ask(f"/files/{file_id}/")
     for words in (
@@ -179,7 +179,7 @@ def test_the_page_of_a_file_says_what_is_known_of_it(ask: Ask, reader: User) -> 
         "2 lines",
         file.content_id,
         "Tides",
-        "Looked at:",
+        "Inspected:",
     ):
         assert words in page
     assert f'href="/api/files/{file_id}/content"' in page
@@ -198,7 +198,7 @@ def test_versions_of_one_path_are_told_apart_and_linked(ask: Ask, reader: User) 
 def test_the_messages_that_name_a_file_are_linked(ask: Ask, reader: User) -> None:
     session_id = new_session(reader)
     file_id = keep(session_id, b"x", exploration_summary="")
-    assert "No message names it yet." in ask(f"/files/{file_id}/references/")
+    assert "No message mentions it yet." in ask(f"/files/{file_id}/references/")
     reference = FileRefPart(file_id=file_id, path="a.txt", file_type="text", token_count=1, exploration_summary="")
     say(session_id, ("user", [TextPart(text="Look"), reference]), ("assistant", [TextPart(text="no")]))
     say(session_id, ("user", [TextPart(text=f"Once more {file_id}")]))
@@ -210,7 +210,7 @@ def test_the_messages_that_name_a_file_are_linked(ask: Ask, reader: User) -> Non
 
 def test_a_content_that_is_not_kept_here_is_said_and_not_offered(ask: Ask, reader: User) -> None:
     page = ask(f"/files/{keep(new_session(reader), None)}/")
-    assert "The content was never stored" in page
+    assert "it was never stored" in page
     assert "Download" not in page
 
 

@@ -180,7 +180,7 @@ def test_a_foreign_host_is_refused_in_both_manners(visitor: Client) -> None:
 def test_an_unknown_page_is_a_page(visitor: Client) -> None:
     response = visitor.get("/nothing/here")
     assert response.status_code == 404
-    assert b"There is nothing here" in response.content
+    assert b"Page not found" in response.content
 
 
 def test_a_form_without_its_csrf_token_is_a_page(db: None) -> None:
@@ -195,7 +195,7 @@ def test_somebody_elses_session_page_is_a_404_page(ada: User) -> None:
     response = reader.get("/sessions/sess_nobody/")
     assert response.status_code == 404
     assert b"SESSION_NOT_FOUND" in response.content
-    assert b"There is nothing here" in response.content
+    assert b"Page not found" in response.content
 
 
 @pytest.mark.parametrize("path", ["/api/docs", "/api/openapi.json"])

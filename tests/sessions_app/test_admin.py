@@ -239,7 +239,7 @@ def test_who_may_view_one_table_changes_nothing_there(session_id: str, client: C
     client.force_login(grace)
     message = Message.objects.get(session_id=session_id, seq=2)
     page = shown(client, page_of(message))
-    assert "You may not see the parts" in page
+    assert "You do not have permission to see the parts" in page
     assert ORIGINAL not in page
     assert client.post(page_of(message), {"role": "user"}).status_code == 403
     part = only_part(session_id, part_type="tool")

@@ -91,7 +91,16 @@ def test_the_page_of_an_item_has_its_input_its_tries_and_what_the_validator_said
     settle(session_id, run_id, [again])
     settle(session_id, run_id, [accept(claim(session_id, run_id)[0], '{"z": 4711}')])
     page = ask(f"/runs/{run_id}/items/1/")
-    for words in ("&quot;0000001&quot;", "Try 1", "Try 2", "this is no JSON", "no JSON", "accepted", "4711", "2 tries"):
+    for words in (
+        "&quot;0000001&quot;",
+        "Attempt 1",
+        "Attempt 2",
+        "this is no JSON",
+        "no JSON",
+        "accepted",
+        "4711",
+        "2 attempts",
+    ):
         assert words in page
     assert ask(f"/runs/{run_id}/items/1/input/") == '"0000001"'
     assert ask(f"/runs/{run_id}/items/1/tries/1/output/") == "no JSON"
@@ -115,7 +124,7 @@ def test_a_long_input_and_a_long_answer_come_as_beginnings_with_a_way_to_the_who
     settle(session_id, run_id, [accept(claim(session_id, run_id)[0], "y" * 100_000)])
     page = ask(f"/runs/{run_id}/items/1/")
     assert len(page) < 80_000
-    assert page.count("Open all of it as plain text") == 3
+    assert page.count("Open all as plain text") == 3
     assert len(ask(f"/runs/{run_id}/items/1/input/")) == 100_002
     assert len(ask(f"/runs/{run_id}/items/1/tries/1/output/")) == 100_000
 

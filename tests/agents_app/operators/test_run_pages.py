@@ -175,8 +175,8 @@ def test_a_completed_run_may_try_again_what_failed_and_links_its_output(ask: Ask
 def test_a_run_whose_input_is_being_read_and_one_without_items_are_said_to_be_that(ask: Ask, reader: User) -> None:
     session_id = new_session(reader)
     waiting = ask(f"/runs/{add_run(session_id, items=0, begun=False)}/")
-    assert "reading its input" in waiting
-    assert "How many items there are is not known yet." in waiting
+    assert "reading input" in waiting
+    assert "The number of items is not known yet." in waiting
     assert "They stand here when the input has been read." in waiting
     empty = ask(f"/runs/{add_run(session_id, items=0)}/")
     assert "It has no items." in empty
@@ -242,7 +242,7 @@ def test_the_page_of_a_run_never_reads_all_its_items(browser: Client, reader: Us
     settle(session_id, run_id, [accept(item) for item in claim(session_id, run_id, limit=1_400)])
     with CaptureQueriesContext(connection) as queries:
         page = browser.get(f"/runs/{run_id}/").content.decode()
-    assert "Drawn from" in page
+    assert "Based on a sample of" in page
     about_items = [query["sql"] for query in queries if "operator_items" in query["sql"]]
     assert about_items
     assert all("LIMIT" in sql or "IN (" in sql or "COUNT" in sql for sql in about_items)
