@@ -14,6 +14,7 @@ export const watchPins = (changed) => pages.addEventListener("message", changed)
 
 // The button of a session's page. Returns a function that shows whether the session is pinned.
 export function watchPinButton(button, sessionId, onError) {
+  if (!button) return () => {}; // a temporary chat
   let isPinned = button.textContent.startsWith("Unpin");
   button.addEventListener("click", () => setPinned(sessionId, !isPinned).catch(onError));
   return (pinned) => {

@@ -410,7 +410,7 @@ function watchDialogs() {
       m: () => textarea?.focus(),
       y: () => (find("announcer").textContent = reading.copyLast() ? "The last answer is copied." : "There is no answer yet."),
       n: () => location.assign("/"),
-      p: () => find("pin").click(),
+      p: () => find("pin")?.click(),
       c: toggleLens,
       i: () => find("inspect-link")?.click(),
     },

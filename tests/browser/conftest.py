@@ -136,7 +136,13 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="package")
 def portal(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Portal]:
-    with running_site(tmp_path_factory.mktemp("site")) as site, httpx.Client(base_url=site.url, timeout=30) as client:
+    config = tmp_path_factory.mktemp("config") / "config.toml"
+    config.write_text('[temporary]\nchats = "kept"\n')
+    directory = tmp_path_factory.mktemp("site")
+    with (
+        running_site(directory, MNESIS_CONFIG=str(config)) as site,
+        httpx.Client(base_url=site.url, timeout=30) as client,
+    ):
         wait_until_ready(site)
         site.sign_in(client)
         client.get("/")
