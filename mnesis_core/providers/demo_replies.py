@@ -277,16 +277,18 @@ def recall(question: str, earlier: list[Said], *, role: str = "", limit: int = 3
             # An earlier question, or our own quoting of it, shares all words with this one and answers nothing.
             score *= 0.3 if is_question(sentence) else 1
             score *= 0.5 if said.role == "assistant" and not said.is_summary else 1
+            # A passage or a fact repeats what the summary may say too: it comes second, and tells from which message it is.
+            score *= 0.7 if said.is_quoted else 1
             hits.append((score, words, said, sentence))
     hits.sort(key=lambda hit: -hit[0])
     found: list[tuple[Said, str]] = []
-    taken: list[frozenset[str]] = []
+    taken: list[tuple[bool, frozenset[str]]] = []
     for score, words, said, sentence in hits:
         if len(found) == limit or score < hits[0][0] * 0.5:
             break
-        if all(len(words & other) < 0.7 * len(words) for other in taken):
+        if all(kind != said.is_quoted or len(words & other) < 0.7 * len(words) for kind, other in taken):
             found.append((said, sentence))
-            taken.append(words)
+            taken.append((said.is_quoted, words))
     return found
 
 

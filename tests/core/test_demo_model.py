@@ -171,6 +171,15 @@ def test_a_passage_in_the_prompt_answers_with_the_message_that_it_is_from() -> N
     assert (said.text, said.tool_calls) == ("You said in message 7: “My dentist is Dr Weber.”", ())
 
 
+def test_what_the_summary_says_too_is_answered_from_it_and_then_from_the_message() -> None:
+    passages = user("<passages>\n#2 user: The hotel is the Avenida Palace.\n</passages>")
+    said = answer([SUMMARY, passages, user("What was the hotel?")], [GREP])
+    summary, message = "the summary of older messages says:", "you said in message 2:"
+    assert said.text.splitlines()[2:] == [
+        f"- {place} “The hotel is the Avenida Palace.”" for place in (summary, message)
+    ]
+
+
 @pytest.mark.parametrize(
     ("place", "answered"), [("#7", "A fact from message 7 says"), ("a person wrote", "A fact that a person wrote says")]
 )
