@@ -45,7 +45,7 @@ from mnesis_core.text import decode_text
 from sessions_app.database.fields import Head
 from sessions_app.database.tables import fetch
 from sessions_app.database.threads import snapshot
-from sessions_app.ownership import is_temporary, owned_by
+from sessions_app.ownership import owned_by
 from sessions_app.record import context_queries
 from sessions_app.record.branch_queries import load_path, path_in
 from sessions_app.record.context_queries import load_context_items, load_events_at, newest_summary, standing_items
@@ -338,7 +338,6 @@ def held_facts() -> QuerySet[Fact]:
     rows = Fact.objects.filter(
         is_valid,
         ~imported_since("session_id", "held_seq"),
-        ~is_temporary("session__"),
         held_seq__isnull=False,
         superseded_seq__isnull=True,
         withdrawn_seq__isnull=True,

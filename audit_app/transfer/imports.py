@@ -55,7 +55,6 @@ from mnesis_core.transcripts.session_file import FORMAT, MAX_LINE_BYTES, End, He
 from mnesis_core.transcripts.values import NamedSource, ParseResult
 from sessions_app.conf import site_config
 from sessions_app.database.outages import to_error
-from sessions_app.ownership import is_temporary
 from sessions_app.record import session_store
 from sessions_app.record.actor import acting_as, current_actor
 from sessions_app.record.context_queries import load_events
@@ -262,14 +261,8 @@ def _ids_in(value: Any) -> Iterator[str]:
 def _refuse_awake(session_id: str) -> None:
     """Refuse what would run at once, since a file may come from anyone and its new owner has not looked at it.
 
-    :raises InvalidRequest: the session is in host mode with waiting messages, an operator's run would continue, or it is a
-        temporary chat, which would be deleted.
+    :raises InvalidRequest: the session is in host mode with waiting messages, or an operator's run would continue.
     """
-    if _rows("Session").filter(is_temporary(), pk=session_id, deleted_at__isnull=True).exists():
-        raise InvalidRequest(
-            f"Session {session_id} is a temporary chat, which would be deleted here at once. Keep it, and export it again.",
-            session=session_id,
-        )
     for run_id in live_runs_of(session_id):
         raise InvalidRequest(
             f"The run {run_id} of session {session_id} would go on here at once. Pause or cancel it, and export the session again.",

@@ -48,6 +48,7 @@ from mnesis_core.records import SessionRecord, TurnState, UsageRecord, is_id, re
 from mnesis_core.text import ESCAPE, decode_text, encode_text, excerpt
 from mnesis_core.turns.inbox import INBOX
 from sessions_app.models import Message, MessagePart
+from sessions_app.ownership import is_temporary
 from sessions_app.pages.markdown import (
     MARKDOWN_LIMIT,
     PIECE,
@@ -369,9 +370,11 @@ def _contents(session_id: str, message_id: str, *part_types: str) -> list[tuple[
     return [(kind, content) for kind, content in rows.values_list("part_type", "content")]
 
 
-def list_children(session_id: str) -> list[tuple[str, str]]:
+def list_children(session_id: str, *, with_temporary: bool = False) -> list[tuple[str, str]]:
     """Return (id, title) of the sessions launched by this one or forked from it, oldest first."""
     rows = visible_sessions().filter(parent_id=session_id).order_by("created_at", "id")
+    if not with_temporary:
+        rows = rows.exclude(is_temporary())
     return [(id, title) for id, title in rows.values_list("id", "title")[:MOST_CHILDREN]]
 
 

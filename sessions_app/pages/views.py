@@ -268,10 +268,11 @@ def session_page(request: HttpRequest, session_id: str) -> HttpResponse:
     models = [(alias, model_label(spec)) for alias, spec in specs.items()]
     if session.model not in specs:
         models.insert(0, (session.model, f"{show_invisible(session.model)} · gone"))
+    children = transcript.list_children(session.id, with_temporary=session.is_temporary)
     context = _stretch(request, session) | {
         "title": shown_title(session.title),
         "parent_title": parent_titles([session], owner_id=session.owner_id).get(session.parent_id or "", ""),
-        "children": [(id, shown_title(title)) for id, title in transcript.list_children(session.id)],
+        "children": [(id, shown_title(title)) for id, title in children],
         "models": models,
         "chosen_model": newest if newest in specs else session.model,
         "badges": BADGES,

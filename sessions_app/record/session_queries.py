@@ -356,20 +356,25 @@ def load_depth(session: SessionRecord) -> int:
 
 
 def silent_temporary_chats(before: datetime, *, limit: int) -> list[str]:
-    """Return temporary chats without a running turn that were begun, and whose last message was written, before then.
+    """Return temporary chats without a running turn in which nothing was said since then, nor were they imported.
 
     Those of sub-agents are left out, as they go with the chat that launched them.
     """
-    rows = Session.objects.filter(is_temporary(), deleted_at__isnull=True, created_at__lte=before)
-    rows = rows.exclude(origin=SUB_AGENT).exclude(Exists(_OPEN_TURN.filter(state=TurnState.RUNNING.value)))
-    rows = rows.alias(said_at=_LAST_SAID).filter(said_at__lte=before)
+    rows = _silent(before).exclude(origin=SUB_AGENT).exclude(Exists(_OPEN_TURN.filter(state=TurnState.RUNNING.value)))
     return list(rows.order_by("created_at").values_list("id", flat=True)[:limit])
 
 
 def has_been_silent(session_id: str, before: datetime) -> bool:
-    """Return whether a session is a temporary chat still, and its last message was written before then."""
-    rows = Session.objects.filter(is_temporary(), id=session_id).alias(said_at=_LAST_SAID)
-    return bool(rows.filter(said_at__lte=before).exists())
+    """Return whether a session is a temporary chat still in which nothing was said since then."""
+    return _silent(before).filter(id=session_id).exists()
+
+
+def _silent(before: datetime) -> QuerySet[Any]:
+    imports = DirectoryEntry.objects.filter(type=DirectoryType.SESSION_IMPORTED.value, session_id=OuterRef("pk"))
+    rows = Session.objects.filter(is_temporary(), deleted_at__isnull=True, created_at__lte=before)
+    rows = rows.exclude(Exists(imports.filter(created_at__gt=before))).alias(said_at=_LAST_SAID)
+    silent: QuerySet[Any] = rows.filter(said_at__lte=before)
+    return silent
 
 
 def load_children(session_id: str) -> list[SessionNode]:

@@ -28,8 +28,9 @@ from compaction_app.facts.remember import FactDraft, add_fact, hold_fact
 from files_app.intake import keep_file
 from files_app.queries import list_files
 from mnesis_core.config import Config
-from mnesis_core.errors import InvalidRequest, SessionNotFoundError, SessionTemporary
+from mnesis_core.errors import SessionNotFoundError, SessionTemporary
 from mnesis_core.facts.values import FactKind, HeldFor
+from mnesis_core.messages import Message, TextPart
 from mnesis_core.network.sharing import Audience
 from mnesis_core.providers.scripted import Step
 from mnesis_core.records import TurnState
@@ -37,7 +38,7 @@ from mnesis_core.transcripts.session_file import RowLine, read_sessions
 from sessions_app.conf import site_config
 from sessions_app.database.threads import db
 from sessions_app.models import DirectoryEntry, Event, Session
-from sessions_app.record import turn_store
+from sessions_app.record import message_store, turn_store
 from sessions_app.record.change import change
 from sessions_app.record.session_queries import find_session, last_model, list_sessions, load_launched, load_session
 from sessions_app.record.shares.sharing import share_session
@@ -126,6 +127,8 @@ def test_its_owner_finds_it_nowhere_but_at_its_address(web: Client, alice: User,
         assert "Secret plans" not in page.content.decode(), path
         assert secret not in page.content.decode(), path
     assert list(search(Scope(owner_id=alice.pk), "lighthouse").hits) == []
+    assert web.get("/api/search?q=where is the lighthouse").json()["items"] == []
+    assert len(web.get(f"/api/sessions/{secret}/search?q=where is the lighthouse").json()["items"]) > 0
     assert search(Scope(owner_id=alice.pk), "lighthouse").messages_total == 0
     assert len(search(Scope(owner_id=alice.pk, session_id=secret), "lighthouse").hits) == 1
     assert find_session("last", owner_id=alice.pk).id == other
@@ -187,6 +190,12 @@ def test_what_begins_from_it_is_temporary_too(web: Client, alice: User, secret: 
     listed = web.get(f"/api/sessions?parent_id={secret}").json()["items"]
     assert {item["id"] for item in listed} == {child, fork["id"], below["id"]}
     assert load_launched(secret) == [child]
+    page = f"/sessions/{secret}/"
+    assert fork["id"] in web.get(page).content.decode()
+    lifecycle.keep_session(secret, owner_id=alice.pk)
+    assert (load_session(child).is_temporary, load_session(fork["id"]).is_temporary) == (False, True)
+    assert fork["id"] not in web.get(page).content.decode()
+    assert [item["id"] for item in web.get(f"/api/sessions?parent_id={secret}").json()["items"]] == [child]
 
 
 def test_a_fork_needs_the_permission_too(web: Client, secret: str, configure: Callable[[str], None]) -> None:
@@ -334,11 +343,10 @@ def test_what_it_began_as_is_never_rewritten_and_a_change_is_found(alice: User, 
 
 
 @pytest.mark.parametrize("act", ["keep", "delete", "none"])
-def test_an_export_says_it_and_comes_in_unless_it_would_leave_at_once(alice: User, act: str) -> None:
+def test_an_export_says_it_and_what_was_imported_leaves_a_day_later(alice: User, act: str) -> None:
     """The session is taken back before its export comes in, as on another site."""
     with suppress(Undone), transaction.atomic():
-        session_id = lifecycle.create_session(owner=alice, title="Secret plans", temporary=True).id
-        exchange(session_id, "Where is the lighthouse?", "On the pier.")
+        session_id = said_long_ago(alice)
         if act == "keep":
             lifecycle.keep_session(session_id, owner_id=alice.pk)
         if act == "delete":
@@ -348,15 +356,25 @@ def test_an_export_says_it_and_comes_in_unless_it_would_leave_at_once(alice: Use
     assert problems_of_session(read_export(lines)[0]) == []
     [row] = [item.values for item in read_sessions(lines) if isinstance(item, RowLine) and item.table == "sessions"]
     assert (row["began_temporary"], row["kept_at"] is not None) == (True, act == "keep")
-    if act == "none":
-        with pytest.raises(InvalidRequest, match="temporary chat"):
-            import_sessions(lambda: lines, owner_id=alice.pk)
-        return
     import_sessions(lambda: lines, owner_id=alice.pk)
     assert list(export_session(session_id)) == lines
     assert verify_session(session_id).ok
+    end_temporary_chats(now=later(12))
+    assert is_there(session_id) == (act != "delete")
     end_temporary_chats(now=later())
     assert is_there(session_id) == (act == "keep")
+
+
+def said_long_ago(owner: User) -> str:
+    """A temporary chat that would leave if it had not been imported since."""
+    ago = timezone.now() - timedelta(days=30)
+    session_id = new_session(owner, temporary=True, created_at=ago)
+    with change(session_id, now=ago) as record:
+        turn_id = turn_store.start_turn(record, model="demo")
+        said = Message(role="user", parts=(TextPart(text="Where is the lighthouse?"),))
+        message_store.append_message(record, turn_id=turn_id, message=said)
+        turn_store.finish_turn(record, turn_id, state=TurnState.COMPLETED)
+    return session_id
 
 
 class Undone(Exception):
