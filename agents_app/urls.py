@@ -31,5 +31,6 @@ urlpatterns = [
     path("assistants/<str:assistant_id>/remove/", assistant_pages.assistant_remove, name="assistant-remove"),
     path("sessions/<str:session_id>/settings/", session_settings.session_settings, name="session-settings"),
     path("sessions/<str:session_id>/branch/choose/", turn_pages.choose_branch, name="choose-branch"),
+    path("sessions/<str:session_id>/messages/<str:message_id>/compare/", turn_pages.ask_another, name="ask-another"),
     path("sessions/<str:session_id>/runs/<str:part_id>/", operator_views.part_runs, name="part-runs"),
 ]

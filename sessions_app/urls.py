@@ -5,8 +5,21 @@ from django.urls import path
 from sessions_app.llm import catalogue as model_views
 from sessions_app.llm import keys
 from sessions_app.llm import usage as usage_views
-from sessions_app.pages import frames, help, new_chat, palette, projects, prompts, shares, sidebar, trash, views
+from sessions_app.pages import (
+    comparison,
+    frames,
+    help,
+    new_chat,
+    palette,
+    projects,
+    prompts,
+    shares,
+    sidebar,
+    trash,
+    views,
+)
 
+COMPARISON = "sessions/<str:session_id>/compare/<int:question>/<int:left>/<int:right>/"
 MODEL = "models/<path:alias>"
 
 urlpatterns = [
@@ -49,6 +62,8 @@ urlpatterns = [
     path("usage/rows.csv", usage_views.usage_csv, name="usage-csv"),
     path("sessions/<str:session_id>/", views.session_page, name="session"),
     path("sessions/<str:session_id>/branch/", views.branch, name="session-branch"),
+    path(COMPARISON, comparison.comparison, name="comparison"),
+    path(f"{COMPARISON}answers/", comparison.comparison_answers, name="comparison-answers"),
     path("sessions/<str:session_id>/messages/", views.message_chunk, name="session-messages"),
     path("sessions/<str:session_id>/messages/<str:message_id>/", views.message, name="message"),
     path("sessions/<str:session_id>/messages/<str:message_id>/text/", views.message_text, name="message-text"),

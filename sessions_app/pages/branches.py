@@ -103,8 +103,10 @@ def versions_at_end(shown: ShownBranch, after_seq: int) -> Versions | None:
 def _versions(begun: Sequence[Branch], after_seq: int, branch: int) -> Versions | None:
     if not begun:
         return None
-    place = versions_after(begun, after_seq).index(branch) + 1
-    return Versions(after_seq=after_seq, place=place, count=len(begun) + 1)
+    branches = versions_after(begun, after_seq)
+    place = branches.index(branch) + 1
+    left = max(place - 2, 0)
+    return Versions(after_seq=after_seq, place=place, count=len(branches), pair=(branches[left], branches[left + 1]))
 
 
 def asked_branch(session: SessionRecord, asked: QueryDict) -> tuple[int, int]:

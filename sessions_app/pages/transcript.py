@@ -143,6 +143,7 @@ class Versions:
     after_seq: int  # of the message that they follow; 0 for none
     place: int  # of this one, from 1
     count: int
+    pair: tuple[int, int]  # the branches of this one and the one before it, or after the first, in order
 
     @property
     def previous(self) -> int:
@@ -189,6 +190,7 @@ class MessageView:
         possible = {
             "copy": has_words,
             "again": self.ends_turn and (self.role == "assistant" or bool(self.ending)),
+            "compare": self.ends_turn and self.role == "assistant",
             "edit": is_person and is_said,
             "fork": True,
             "link": True,
@@ -202,11 +204,15 @@ class MessageView:
 
     @property
     def numbers(self) -> list[str]:
-        usage = self.usage
-        if usage.tokens_input is None and usage.tokens_output is None and usage.cost_micros is None:
-            return []
-        tokens = f"{format_count(usage.tokens_input)} in, {format_count(usage.tokens_output)} out"
-        return [text for text in (tokens, format_money(usage.cost_micros), usage.usage_source or "") if text]
+        return numbers_of(self.usage)
+
+
+def numbers_of(usage: UsageRecord) -> list[str]:
+    """Return tokens, cost and their source in words; nothing as long as none of them is known."""
+    if usage.tokens_input is None and usage.tokens_output is None and usage.cost_micros is None:
+        return []
+    tokens = f"{format_count(usage.tokens_input)} in, {format_count(usage.tokens_output)} out"
+    return [text for text in (tokens, format_money(usage.cost_micros), usage.usage_source or "") if text]
 
 
 def load_chunk(

@@ -1,4 +1,4 @@
-// The actions of a message: copy, answer again, edit, fork, link, rate. Nothing that was said changes: what is said or answered
+// The actions of a message: copy, answer again, compare, edit, fork, link, rate. Nothing that was said changes: what is said or answered
 // differently begins another branch.
 import { call, fetchJson, makeFork } from "./api.js";
 import { copyText } from "./copy.js";
@@ -8,10 +8,10 @@ const pageOf = (sessionId) => `/sessions/${encodeURIComponent(sessionId)}/`;
 export class Actions {
   #isBusy = false;
 
-  // edit({ text, files, parent }), answerAgain(id of what a user said), share(message) and rate(message, thumb) are the page's, as are
-  // onError(error) and onBusy(words).
-  constructor({ root, sessionId, api, messages, edit, answerAgain, share, rate, onError, onBusy }) {
-    Object.assign(this, { sessionId, api, messages, edit, answerAgain, share, rate, onError, onBusy });
+  // edit({ text, files, parent }), answerAgain(id of what a user said), share(message), compare(address) and rate(message, thumb) are the page's,
+  // as are onError(error) and onBusy(words).
+  constructor({ root, sessionId, api, messages, edit, answerAgain, share, compare, rate, onError, onBusy }) {
+    Object.assign(this, { sessionId, api, messages, edit, answerAgain, share, compare, rate, onError, onBusy });
     root.addEventListener("click", (event) => {
       const button = event.target.closest("button[data-act]");
       if (button) this.do(button.dataset.act, button.closest(".message"), button);
@@ -37,6 +37,7 @@ export class Actions {
     const at = `${this.messages}${encodeURIComponent(message.dataset.message)}`;
     if (act === "fork") return this.#fork({ at_message_id: message.dataset.message });
     if (act === "share") return this.share(message);
+    if (act === "compare") return this.compare(`${at}/compare/`);
     if (act === "up" || act === "down") return this.rate(message, act);
     if (act === "rating") return this.rate(message);
     if (act === "edit") return this.edit(await this.#said(at));

@@ -4,6 +4,7 @@ import { call } from "./api.js";
 import { watchApprovals } from "./approvals.js";
 import { Attachments, watchDropping, watchPasting } from "./attachments.js";
 import { Draft, isTouch, sendOnEnter, showError } from "./composer.js";
+import { watchComparing } from "./comparing.js";
 import { Connection } from "./connection.js";
 import { open, watchClosing, watchGoTo, watchSearch } from "./dialogs.js";
 import { Dividers } from "./dividers.js";
@@ -513,6 +514,7 @@ new Actions({
   edit,
   answerAgain,
   share,
+  compare: watchComparing(find("comparing")),
   rate: watchRatingDialog(find("rating"), api),
   onError: complain,
   onBusy: (words) => connection.say(words),

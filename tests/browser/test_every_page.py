@@ -37,7 +37,7 @@ PAGES: dict[str, tuple[str, ...]] = {
     "inspect-summaries": ("session_id",), "inspect-memory": ("session_id",),
     "inspect-summary": ("session_id", "summary_id"), "inspect-calls": ("session_id",),
     "inspect-call": ("session_id", "call_id"), "inspect-sightings": ("session_id", "message_id"),
-    "inspect-ledger": ("session_id",), "inspect-health": ("session_id",), "inspect-branches": ("session_id",),
+    "inspect-ledger": ("session_id",), "inspect-health": ("session_id",), "inspect-branches": ("session_id",), "comparison": ("session_id", "question", "left", "right"),
 }  # fmt: skip
 """Every page, with what its address is made of."""
 QUERIES = {"search": "?q=script", "usage": "?person=%2A", "session-list": "?q=hidden", "observe": "?q=-model%3Anosuch"}
@@ -49,7 +49,7 @@ PARTS = {
     "file-rows", "file-lines", "file-picture", "file-references", "import-status", "inspect-totals", "inspect-turns", "inspect-turn-steps",
     "inspect-output", "inspect-tombstone-rows", "inspect-memory-rows", "memory-rows", "inspect-drawing", "inspect-summary-rows", "inspect-message", "inspect-reply",
     "inspect-sources", "inspect-missing", "inspect-source", "inspect-block", "inspect-picture", "inspect-call-places", "inspect-call-messages", "inspect-payload", "inspect-payload-file",
-    "inspect-verification", "inspect-verify", "inspect-ledger-body", "observe-rows", "observe-numbers", "models-known",
+    "inspect-verification", "inspect-verify", "inspect-ledger-body", "observe-rows", "observe-numbers", "models-known", "comparison-answers", "ask-another",
 }  # fmt: skip
 """Parts of those pages, and files."""
 ELSEWHERE = {

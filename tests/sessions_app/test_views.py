@@ -247,12 +247,12 @@ def test_only_what_applies_can_be_done_with_a_message(ask: Ask, reader: User) ->
     can = re.findall(r'data-can="([^"]*)"', ask(f"/sessions/{session_id}/"))
     assert [names.split() for names in can] == [
         ["copy", "edit", "fork", "link", "share", "calls"],
-        ["copy", "again", "fork", "link", "share", "call", "up", "down"],
+        ["copy", "again", "compare", "fork", "link", "share", "call", "up", "down"],
         ["copy", "edit", "fork", "link", "share", "calls"],
-        ["again", "fork", "link", "share", "call"],
+        ["again", "compare", "fork", "link", "share", "call"],
         ["copy", "edit", "fork", "link", "share", "calls"],
         ["fork", "link", "share", "call"],
-        ["copy", "again", "fork", "link", "share", "call", "up", "down"],
+        ["copy", "again", "compare", "fork", "link", "share", "call", "up", "down"],
     ]
 
 

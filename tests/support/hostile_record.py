@@ -29,6 +29,7 @@ from sessions_app.record.projects import project_store
 from sessions_app.record.shares import share_store, sharing
 from tests.support.inspected import add_summary, add_turn, claim, finish
 from tests.support.operators import settled_run
+from tests.support.talks import say
 
 TRACKER = "tracker.example"
 """Nobody's host; whatever asks it for something has obeyed a text."""
@@ -84,6 +85,7 @@ def write(owner: User) -> dict[str, str]:
     summary = add_summary(session, run, messages[:2], (1, 2), text=BROKEN, level=3)
     finish(session, run)
     _begin_branches(session)
+    again = _answer_again(session)
     file = keep_file(session, owner_id=owner.pk, path=f"{ONE_LINE}.txt", chunks=[f"{HOSTILE}\n".encode() * 30])
     with change(session) as record:
         share_store.create_share(record, messages[-1], title=BROKEN[:380], audience=sharing.Audience.SITE)
@@ -95,6 +97,9 @@ def write(owner: User) -> dict[str, str]:
         "assistant_id": assistant.id,
         "prompt_id": prompt.id,
         "message_id": messages[0],
+        "question": "1",
+        "left": "0",
+        "right": str(again),
         "part_id": part,
         "summary_id": summary,
         "file_id": file.id,
@@ -180,6 +185,17 @@ def _begin_branches(session: str) -> None:
     with change(session) as record:
         for _ in range(VERSIONS):
             session_store.begin_branch(record, parent=0, after_seq=2)
+
+
+def _answer_again(session: str) -> int:
+    """Answer the first question once more on a branch, and return its number; the talk goes on on branch 0."""
+    with change(session) as record:
+        number = session_store.begin_branch(record, parent=0, after_seq=1)
+        session_store.choose_branch(record, number)
+    say(session, ("assistant", [TextPart(text=BROKEN)]))
+    with change(session) as record:
+        session_store.choose_branch(record, 0)
+    return number
 
 
 def _prune_first(session: str) -> str:

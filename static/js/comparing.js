@@ -1,0 +1,39 @@
+// The dialog in which another model is asked the question of an answer. Once it is asked, the page of both answers opens.
+import { ApiError, csrfToken, fetchPart } from "./api.js";
+import { showError } from "./composer.js";
+import { open } from "./dialogs.js";
+
+// address: that of an answer whose question is asked
+export async function askAnother(address, model) {
+  const headers = { Accept: "application/json", "X-CSRFToken": csrfToken() };
+  const answer = await fetch(address, { method: "POST", body: new URLSearchParams({ model }), headers, credentials: "same-origin" }).catch(() => null);
+  if (!answer) throw new ApiError("NOT_REACHED", "The server did not answer.");
+  const body = await answer.json().catch(() => null);
+  if (!answer.ok || !body) throw new ApiError(body?.error?.code ?? `HTTP_${answer.status}`, body?.error?.message ?? "That did not work.", answer.status);
+  location.assign(body.address);
+}
+
+// Returns show(address), which opens the dialog.
+export function watchComparing(dialog) {
+  const body = dialog?.querySelector("#comparing-body");
+
+  body?.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const form = event.target;
+    const box = body.querySelector("#comparing-error");
+    const button = form.querySelector("[type=submit]");
+    box.hidden = button.disabled = true;
+    try {
+      await askAnother(form.action, form.elements.model.value);
+    } catch (error) {
+      showError(box, error);
+      button.disabled = false;
+    }
+  });
+
+  return async (address) => {
+    body.replaceChildren(await fetchPart(address));
+    open(dialog);
+    body.querySelector("input:checked, a")?.focus();
+  };
+}
