@@ -101,13 +101,13 @@ def look_at(about: Inspected, *, now: datetime) -> SessionHealth:
 
 
 def _messages(about: Inspected) -> Iterator[Check]:
-    words = f"{about.message_seq:,} in {about.turn_seq:,} turns." if about.message_seq else "Nothing was said yet."
+    words = f"{about.message_seq:,} in {about.turn_seq:,} turns." if about.message_seq else "No messages yet."
     yield Check("Messages", State.NOTE, words)
     last = _one(_SUMMARISED, about.id)
     if not last:
-        yield Check("Summaries", State.NOTE, "Nothing is summarised: the context holds every message as it is.")
+        yield Check("Summaries", State.NOTE, "No summaries yet. The context has every message word for word.")
         return
-    words = f"Messages up to #{last:,} are summarised, {about.message_seq - last:,} newer ones are not."
+    words = f"Messages up to #{last:,} are summarised. {about.message_seq - last:,} newer ones are not."
     yield Check("Summaries", State.NOTE, words, address=address_of("inspect-summaries", about.id), label="Summaries")
 
 
@@ -118,7 +118,7 @@ def _fidelity(about: Inspected) -> Iterator[Check]:
     rows = [row for id, row in measured.items() if id not in revised]
     found = add_up(rows, bound=bound)
     if found is None:
-        words = "No summary is measured so far: a worker does that after each one that is written."
+        words = "No summary has been measured yet. A worker measures each new one."
         yield Check("Fidelity", State.NOTE, words)
         return
     kept = f"{found.kept:,} of {found.counted:,} names, numbers, dates, identifiers, decisions and instructions"
@@ -132,7 +132,7 @@ def _fidelity(about: Inspected) -> Iterator[Check]:
     for row in sorted(alarms, key=lambda row: -row.missing / row.counted)[:MOST_ALARMS]:
         words = f"One kept {row.kept:,} of {row.counted:,}."
         address = f"{address_of('inspect-summary', about.id, row.summary_id)}#missing"
-        yield Check("Fidelity", State.LOOK, words, address=address, label="What is missing")
+        yield Check("Fidelity", State.LOOK, words, address=address, label="See what is missing")
 
 
 def _search(about: Inspected) -> Check:
@@ -142,14 +142,14 @@ def _search(about: Inspected) -> Check:
         words = f"It ends at message #{indexed:,}; the newest one with words is #{findable:,}."
         to_do = "Run 'manage.py rebuild_search'. Nothing is lost: the index is made from the record."
         return Check("Search index", State.PROBLEM, words, to_do)
-    words = f"Up to the newest message with words, #{findable:,}." if findable else "Nothing was said so far."
+    words = f"Up to the newest message with words, #{findable:,}." if findable else "No messages yet."
     return Check("Search index", State.GOOD, words)
 
 
 def _turn(about: Inspected, now: datetime) -> Check:
     rows = fetch(_TURN.format(until=_as_text("lease_expires_at")), [about.id])
     if not rows:
-        return Check("Turns", State.GOOD, "There was none so far.")
+        return Check("Turns", State.GOOD, "No turns yet.")
     [(id, seq, state, until, error)] = rows
     late = _seconds_since(until, now)
     check = partial(Check, "Turns", address=address_of("inspect-turn", about.id, id), label=f"Turn {seq:,}")
@@ -163,41 +163,45 @@ def _turn(about: Inspected, now: datetime) -> Check:
     if state == "running":
         return check(State.GOOD, f"Turn {seq:,} is running.")
     if state == "suspended":
-        to_do = "Decide on its approvals, or answer the calls that its caller runs."
+        to_do = "Approve or deny its tool calls, or send the results of the tools that its caller runs."
         return check(State.LOOK, f"Turn {seq:,} is waiting.", to_do)
     if state in ("failed", "interrupted", "incomplete"):
         why = f" ({excerpt(error, 60)})" if error else ""
-        to_do = "Read why, then send a message to go on."
+        to_do = "Check the reason, then send a message to continue."
         return check(State.LOOK, f"The last turn, {seq:,}, ended as {state}{why}.", to_do)
-    return check(State.GOOD, f"None is running. The last one, {seq:,}, ended as {state}.")
+    return check(State.GOOD, f"No turn is running. The last one, {seq:,}, ended as {state}.")
 
 
 def _compaction(about: Inspected, now: datetime) -> Check:
     sql = _COMPACTION.format(until=_as_text("lease_expires_at"), began=_as_text("created_at"))
     rows = fetch(sql, [about.id])
     if not rows:
-        return Check("Compaction", State.GOOD, "None was needed so far.")
+        return Check("Compaction", State.GOOD, "No compactions yet.")
     [(id, state, attempts, until, began, error)] = rows
     late, waited = _seconds_since(until, now), _seconds_since(began, now)
-    check = partial(Check, "Compaction", address=address_of("inspect-compaction", about.id, id), label="The last one")
+    check = partial(
+        Check, "Compaction", address=address_of("inspect-compaction", about.id, id), label="Last compaction"
+    )
     again = "A worker takes it up again. If none does, check that a worker is running."
     if state == "running" and late is not None:
         words = f"Its worker has been silent for {format_duration(late)} (attempt {attempts})."
         return check(State.PROBLEM, words, again)
     if state == "running":
-        return check(State.GOOD, f"One is running (attempt {attempts}).")
+        return check(State.GOOD, f"A compaction is running (attempt {attempts}).")
     if state == "queued":
-        words = f"One has waited for a worker for {format_duration(waited)}."
+        words = f"A compaction has been waiting for a worker for {format_duration(waited)}."
         is_late = waited is not None and waited > 60
         return check(State.LOOK, words, again) if is_late else check(State.NOTE, words)
     if state == "failed":
         why = f" ({excerpt(error, 60)})" if error else ""
-        return check(State.LOOK, f"The last one failed{why}.", "Read why. The next turn asks for another one.")
-    return check(State.GOOD, f"None is running. The last one ended as {state}.")
+        return check(
+            State.LOOK, f"The last compaction failed{why}.", "Check the reason. The next turn starts another one."
+        )
+    return check(State.GOOD, f"No compaction is running. The last one ended as {state}.")
 
 
 def _context(meter: Meter) -> Check:
-    of = f"{meter.used_tokens:,} of {meter.usable_tokens:,} tokens that may be used (window {meter.window:,})."
+    of = f"{meter.used_tokens:,} of {meter.usable_tokens:,} usable tokens (window {meter.window:,})."
     if meter.used_tokens > meter.usable_tokens:
         to_do = "It is compacted before the next call. What may not be summarised is shortened for the model."
         return Check("Context", State.PROBLEM, f"Over its window: {of}", to_do)
@@ -211,11 +215,11 @@ def _context(meter: Meter) -> Check:
 def _streamed_text(about: Inspected) -> Check:
     pieces = _one(_JOURNAL, about.id) or 0
     if not pieces:
-        return Check("Streamed text", State.GOOD, "All of it is in messages.")
+        return Check("Streamed text", State.GOOD, "All streamed text is stored in messages.")
     if about.state == "running":
-        return Check("Streamed text", State.NOTE, f"{pieces:,} pieces of the answer that is being written.")
-    to_do = "They become a message when their turn is closed, which any web or worker process does."
-    return Check("Streamed text", State.PROBLEM, f"{pieces:,} pieces are left, and no turn is running.", to_do)
+        return Check("Streamed text", State.NOTE, f"{pieces:,} pieces of the answer in progress.")
+    to_do = "They become a message when a web or worker process closes their turn."
+    return Check("Streamed text", State.PROBLEM, f"{pieces:,} pieces are left over, and no turn is running.", to_do)
 
 
 def _host(about: Inspected) -> Check:
@@ -223,13 +227,13 @@ def _host(about: Inspected) -> Check:
     name = f" as “{excerpt(session.peer_name, 64)}”" if session.peer_name else ""
     words = f"On{name}." if session.host_mode else "Off."
     if not waiting:
-        return Check("Host mode", State.NOTE, f"{words} No message is waiting.")
+        return Check("Host mode", State.NOTE, f"{words} No messages are waiting.")
     words += f" {'One message is' if waiting == 1 else f'{waiting:,} messages are'} waiting in its inbox."
     if session.host_mode and about.state == "running":
         return Check("Host mode", State.NOTE, words)
-    to_do = "Turn host mode on to have them read."
+    to_do = "Turn on host mode to have them read."
     if about.archived_at:
-        to_do = "An archived session reads nothing. Take it out of the archive, or leave them."
+        to_do = "An archived session does not read messages. Unarchive it to have them read."
     elif session.host_mode:
         to_do = "They are read when the session is idle. If they stay, no process is running."
     return Check("Host mode", State.LOOK, words, to_do)
@@ -238,7 +242,7 @@ def _host(about: Inspected) -> Check:
 def _operators(about: Inspected, now: datetime) -> Iterator[Check]:
     rows = fetch(_RUNS, [connection.ops.adapt_datetimefield_value(now), about.id, MOST_RUNS])
     if not rows:
-        yield Check("Runs", State.GOOD, "No run is active or paused.")
+        yield Check("Runs", State.GOOD, "No runs are active or paused.")
     for id, state, failed, is_forsaken in rows:
         items = f" {failed:,} items failed." if failed else ""
         check = partial(Check, "Runs", address=address_of("run", id) if about.is_own else "", label=id)
@@ -262,12 +266,14 @@ def _proof(about: Inspected) -> Check:
     found = record.found if record else None
     check = partial(Check, "Proof", address=address_of("inspect-ledger", about.id))
     if found is None:
-        return check(State.NOTE, "This session has not been verified here.", label="Verify it")
+        return check(State.NOTE, "This session has not been verified here.", label="Verify this session")
     if found.problem_count:
-        words = f"Problems that the last verification found: {found.problem_count:,}. Its record was changed."
-        to_do = "Do not go on with it before it is known what was changed."
-        return check(State.PROBLEM, words, to_do, label="What was found")
-    words = f"Verified to #{found.seq:,} of #{about.event_seq:,}, {found.at:%-d %b %Y, %H:%M} UTC; nothing differed."
+        words = f"Problems found by the last verification: {found.problem_count:,}. Its record was changed."
+        to_do = "Find out what was changed before you continue this session."
+        return check(State.PROBLEM, words, to_do, label="See the problems")
+    words = (
+        f"Verified to #{found.seq:,} of #{about.event_seq:,}, {found.at:%-d %b %Y, %H:%M} UTC. No differences found."
+    )
     return check(State.GOOD, words, label="Ledger")
 
 

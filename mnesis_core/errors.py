@@ -41,7 +41,7 @@ class InvalidRequest(MnesisError):
 
 
 class TurnsNotAdjacent(InvalidRequest):
-    """These turns do not follow each other in the context: others, or a summary, lie between them. Name those of one stretch."""
+    """These turns are not adjacent in the context: other turns or a summary lie between them. Name adjacent turns."""
 
 
 class RequestTooLarge(InvalidRequest):
@@ -51,11 +51,11 @@ class RequestTooLarge(InvalidRequest):
 
 
 class FileQuotaExceeded(RequestTooLarge):
-    """Your files would take more space than you may use here. Delete sessions whose files you no longer need, or ask for more space."""
+    """Your files would exceed your storage limit. Delete sessions whose files you no longer need, or ask an administrator for more space."""
 
 
 class InvalidPicture(InvalidRequest):
-    """This is no picture, PDF or audio that can be kept as one. Send a whole PNG, JPEG, WebP, GIF, PDF, WAV or MP3."""
+    """This is not a valid picture, PDF or audio file. Send a complete PNG, JPEG, WebP, GIF, PDF, WAV or MP3."""
 
 
 class RemotePicture(InvalidRequest):
@@ -63,13 +63,13 @@ class RemotePicture(InvalidRequest):
 
 
 class RequestTimeout(InvalidRequest):
-    """The request's body came too slowly. Send it again over a faster connection, or in smaller pieces."""
+    """The request's body arrived too slowly. Send it again over a faster connection, or in smaller pieces."""
 
     status, rpc_code, exit_status = 408, -32027, 2
 
 
 class RangeNotSatisfiable(InvalidRequest):
-    """The file has no such bytes: the range begins after its end."""
+    """The requested range begins after the end of the file."""
 
     status, rpc_code, exit_status = 416, -32602, 2
 
@@ -79,7 +79,7 @@ class UnknownParameter(InvalidRequest):
 
 
 class ParameterNotSupported(InvalidRequest):
-    """The model does not take this parameter. Leave it out, ask another model, or set turn.unsupported_parameters to drop."""
+    """The model does not support this parameter. Leave it out, ask another model, or set turn.unsupported_parameters to drop."""
 
 
 class GatewayProtocol(InvalidRequest):
@@ -99,7 +99,7 @@ class InvalidInput(InvalidRequest):
 
 
 class QuoteNotFound(InvalidRequest):
-    """These words were not said there. A fact quotes what was said character by character, from one part of a message."""
+    """The quotation was not found there. A fact must quote one part of a message character by character."""
 
 
 class NotSignedIn(MnesisError):
@@ -109,7 +109,7 @@ class NotSignedIn(MnesisError):
 
 
 class PermissionDenied(MnesisError):
-    """Your account may not do this. Ask an administrator."""
+    """Your account does not have permission for this. Ask an administrator."""
 
     status, rpc_code, exit_status = 403, -32003, 3
 
@@ -119,31 +119,31 @@ class WrongOrganisation(PermissionDenied):
 
 
 class DeletionNotPermitted(PermissionDenied):
-    """This site does not let people delete sessions. Archive it instead, or ask an administrator."""
+    """Deleting sessions is not permitted on this site. Archive it instead, or ask an administrator."""
 
 
 class SharingNotPermitted(PermissionDenied):
-    """This site does not let people share sessions like this. Choose other people, or ask an administrator."""
+    """Sharing sessions like this is not permitted on this site. Choose other people, or ask an administrator."""
 
 
 class TemporaryNotPermitted(PermissionDenied):
-    """This site does not let people begin temporary chats. Begin a session, or ask an administrator."""
+    """Temporary chats are not permitted on this site. Start a session instead, or ask an administrator."""
 
 
 class ProjectNotYours(PermissionDenied):
-    """Only the owner of the project may do this."""
+    """Only the owner of the project can do this."""
 
 
 class AssistantNotYours(PermissionDenied):
-    """Only the owner of the assistant may do this."""
+    """Only the owner of the assistant can do this."""
 
 
 class SavedPromptNotYours(PermissionDenied):
-    """Only the owner of the saved prompt may do this."""
+    """Only the owner of the saved prompt can do this."""
 
 
 class HoldingNotPermitted(PermissionDenied):
-    """Facts are held for an organisation by those who may do so. Ask an administrator for the permission, or hold the fact for yourself."""
+    """Holding facts for an organisation needs a permission that you do not have. Ask an administrator, or hold the fact for yourself."""
 
 
 class NotListed(PermissionDenied):
@@ -151,7 +151,7 @@ class NotListed(PermissionDenied):
 
 
 class NotFound(MnesisError):
-    """There is no such thing here."""
+    """Not found."""
 
     status, rpc_code, exit_status = 404, -32004, 4
 
@@ -193,7 +193,7 @@ class SavedPromptNotFoundError(NotFound):
 
 
 class SharedLinkNotFound(NotFound):
-    """This link opens nothing. It may be mistyped, revoked or expired, what it showed may be deleted, or it is for other people. Ask the person who sent it."""
+    """This link does not work. It may be mistyped, revoked or expired, its session may have been deleted, or it may be for other people. Ask the person who sent it."""
 
 
 class BranchNotFoundError(NotFound):
@@ -231,7 +231,7 @@ class FileReferenceNotFoundError(NotFound):
 
 
 class FileContentNotFound(NotFound):
-    """The content of this file is not here: it was never kept, or was left behind by a move. What is known about it is still here."""
+    """The content of this file is not available: it was never stored, or was left behind by a move. Its description is still available."""
 
 
 class FileNotAllowed(NotFound):
@@ -243,7 +243,7 @@ class EvaluationNotFound(NotFound):
 
 
 class UploadNotFound(NotFound):
-    """There is no such upload any more, or it is not yours. Start it again."""
+    """This upload no longer exists, or it is not yours. Start it again."""
 
 
 class ModelNotFoundError(NotFound):
@@ -279,7 +279,7 @@ class OperatorItemNotFoundError(NotFound):
 
 
 class Conflict(MnesisError):
-    """The thing is in a state that forbids this."""
+    """This is not possible in the current state."""
 
     status, rpc_code, exit_status = 409, -32009, 5
 
@@ -335,19 +335,19 @@ class EvaluationBusy(Conflict):
 
 
 class SummaryRevised(Conflict):
-    """A revision has replaced this summary in the meantime. Look at the newest one, and start from there."""
+    """A revision has replaced this summary in the meantime. Open the newest one and start from there."""
 
 
 class AccountChanged(Conflict):
-    """Someone else has changed this account in the meantime. Look at it as it is now, and then change it."""
+    """Someone else has changed this account in the meantime. Review the current values, then make your change again."""
 
 
 class FactNotLive(Conflict):
-    """This fact was superseded or withdrawn before. It stays as it was said; look at the live one."""
+    """This fact was superseded or withdrawn earlier and can no longer change. Use the live one."""
 
 
 class FactIsCopy(Conflict):
-    """This fact came from another session, and is held there. Hold the fact that it was copied from."""
+    """This fact is a copy from another session. Hold the original fact there."""
 
 
 class ImmutableFieldError(Conflict):
@@ -379,7 +379,7 @@ class TurnNotEnded(Conflict):
 
 
 class TurnSummarised(Conflict):
-    """A summary already stands for messages of this turn. Leave it out; the context shows what is still verbatim."""
+    """A summary already covers messages of this turn. Leave it out; the context shows what is still verbatim."""
 
 
 class TurnProtected(Conflict):
@@ -391,7 +391,7 @@ class TurnsTooSmall(Conflict):
 
 
 class TooManyHops(Conflict):
-    """Too many agents have answered each other without a message from a person (inbox.max_hops), so this was not sent."""
+    """Too many agents have answered each other without a message from a person (inbox.max_hops), so this message was not sent."""
 
 
 class FileNotText(Conflict):
@@ -407,15 +407,15 @@ class ContextChanged(Conflict):
 
 
 class DelegationRefused(Conflict):
-    """This may not be handed to a sub-agent."""
+    """This cannot be delegated to a sub-agent."""
 
 
 class TakenOver(Conflict):
-    """Another process has taken this over, so nothing was written here."""
+    """Another process has taken over, so nothing was written here."""
 
 
 class AtCapacity(MnesisError):
-    """This server runs as many turns as it is allowed to. Try again in a moment."""
+    """This server is running the maximum number of turns. Try again in a moment."""
 
     status, rpc_code, exit_status = 503, -32015, 9
 
@@ -431,13 +431,13 @@ class PasswordsBusy(AtCapacity):
 
 
 class TooManyRequests(MnesisError):
-    """You ask faster than this server allows one person or key to. Wait, then ask again."""
+    """You have sent too many requests. Wait, then try again."""
 
     status, rpc_code, exit_status = 429, -32025, 9
 
 
 class TooManyTurns(TooManyRequests):
-    """You have as many running turns as one person may have. Wait until one has ended."""
+    """You have reached the limit of running turns for one person. Wait until one has ended."""
 
     rpc_code = -32026
 
@@ -455,17 +455,17 @@ class NotReady(MnesisError):
 
 
 class DatabaseUnavailable(NotReady):
-    """The database did not answer. Ask again, with the same idempotency key."""
+    """The database did not respond. Try again with the same idempotency key."""
 
     retry_after = 2
 
 
 class MigrationsMissing(NotReady):
-    """The database lacks migrations. Run 'manage.py migrate' as the owner of its tables, then this again."""
+    """The database lacks migrations. Run 'manage.py migrate' as the owner of its tables, then try again."""
 
 
 class StorageFull(NotReady):
-    """The server's disk is full, so nothing was written. Ask again when there is space; reading still works."""
+    """The server's disk is full, so nothing was written. Try again when there is space. Reading still works."""
 
     status, retry_after = 507, 30
 
@@ -492,7 +492,7 @@ class TurnSuspended(MnesisError):
 
 
 class BudgetExhausted(MnesisError):
-    """What may be spent is used up. What was said is kept. Ask an administrator for more."""
+    """A spending limit has been reached. What was said is kept. Ask an administrator to raise it."""
 
     status, rpc_code, exit_status = 429, -32018, 11
 
@@ -506,27 +506,27 @@ class DoomLoop(MnesisError):
 
 
 class CompactionAbandoned(MnesisError):
-    """Every process that ran this compaction died, so it is not attempted again. The next one starts anew."""
+    """Every process that ran this compaction died, so it is not retried. The next compaction starts over."""
 
 
 class EvaluationFailed(MnesisError):
-    """The process that measures has ended before it was done. What it wrote to standard error says why."""
+    """The evaluation process ended before it was done. See its standard error for the reason."""
 
 
 class DelegationFailed(MnesisError):
-    """The sub-agent gave no answer. Its session says why."""
+    """The sub-agent gave no answer. See its session for the reason."""
 
     status, rpc_code, exit_status = 502, -32022, 1
 
 
 class ToolFailed(MnesisError):
-    """The tool says that it failed."""
+    """The tool reported a failure."""
 
     status, rpc_code, exit_status = 502, -32030, 12
 
 
 class ToolServerUnreachable(MnesisError):
-    """The server of this tool cannot be reached. 'manage.py mcp_server check NAME' says why."""
+    """The server of this tool cannot be reached. Run 'manage.py mcp_server check NAME' to see why."""
 
     status, rpc_code, exit_status = 502, -32031, 12
 
@@ -551,13 +551,13 @@ class ModelAuthenticationFailed(ModelError):
 
 
 class ModelRateLimited(ModelError):
-    """The provider says: too many requests. Wait, then try again."""
+    """The provider received too many requests. Wait, then try again."""
 
     status, retriable = 429, True
 
 
 class ModelUnreachable(ModelError):
-    """The model's server cannot be reached. Check its address and that it runs."""
+    """The model's server cannot be reached. Check its address, and that it is running."""
 
     retriable = True
 
@@ -597,7 +597,7 @@ class AnswerRefused(ModelError):
 
 
 class ResponseFormatNotMet(ModelError):
-    """The model did not answer in the format that was asked for, not even when told what is wrong. What it said is kept."""
+    """The model did not answer in the format that was asked for, even after it was told what is wrong. What it said is kept."""
 
 
 class ModelCallAbandoned(ModelError):

@@ -104,7 +104,9 @@ def site_health() -> SiteHealth:
             "Storage": list(_storage()),
         }
     except DatabaseError:
-        away = Check("Database", State.PROBLEM, "It does not answer.", "The server's log says why.")
+        away = Check(
+            "Database", State.PROBLEM, "The database does not respond.", "See the server's log for the reason."
+        )
         sections = {"Ready to serve": [away]}
     states = [check.state for checks in sections.values() for check in checks]
     found = SiteHealth(at=now, sections=sections, problems=states.count(State.PROBLEM), looks=states.count(State.LOOK))
@@ -124,7 +126,7 @@ def _ready() -> Iterator[Check]:
             yield Check(name, State.PROBLEM, excerpt(sentence, 400), to_do)
         is_there = part != "redis" or settings.REDIS_URL
         if is_there and part not in missing and "database" not in missing:
-            yield Check(name, State.GOOD, "As it should be.")
+            yield Check(name, State.GOOD, "OK.")
 
 
 def _queue(now: datetime) -> Iterator[Check]:
@@ -135,24 +137,24 @@ def _queue(now: datetime) -> Iterator[Check]:
         reborn = f" {stat.reincarnations} workers were replaced." if stat.reincarnations else ""
         yield Check("Workers", State.GOOD, words + reborn)
     if not clusters:
-        to_do = "'manage.py up' starts one; 'manage.py qcluster' is one alone."
-        yield Check("Workers", State.PROBLEM, "None reports that it is alive.", to_do)
+        to_do = "Start one with 'manage.py up' (with the web server) or 'manage.py qcluster' (alone)."
+        yield Check("Workers", State.PROBLEM, "No worker is running.", to_do)
 
     waiting = OrmQ.objects.filter(lock__lte=now)
     oldest = waiting.order_by("lock").values_list("lock", flat=True).first()
     lag = (now - oldest).total_seconds() if oldest else 0.0
     count = len(waiting.values_list("id", flat=True)[:1_000])
-    words = f"{count:,}{' or more' if count == 1_000 else ''} waiting; the oldest for {format_duration(lag)}."
+    words = f"{count:,}{' or more' if count == 1_000 else ''} waiting, the oldest for {format_duration(lag)}."
     state = State.PROBLEM if lag > LONG_LAG_SECONDS else State.LOOK if lag > LAG_SECONDS else State.GOOD
-    to_do = "Start more workers ('--workers', MNESIS_WORKERS), or find out what keeps the present ones busy."
-    yield Check("Queue", state, words if count else "Nothing waits.", to_do if lag > LAG_SECONDS else "")
+    to_do = "Start more workers ('--workers', MNESIS_WORKERS), or find out what keeps the existing ones busy."
+    yield Check("Queue", state, words if count else "The queue is empty.", to_do if lag > LAG_SECONDS else "")
 
     failed = Failure.objects.filter(stopped__gte=now - timedelta(seconds=DAY_SECONDS)).count()
     if failed:
         to_do = "The administration lists them under 'Failed tasks', each with its traceback."
         yield Check("Jobs", State.LOOK, f"Failed in the last 24 hours: {failed:,}.", to_do)
     else:
-        yield Check("Jobs", State.GOOD, "None failed in the last 24 hours.")
+        yield Check("Jobs", State.GOOD, "No jobs failed in the last 24 hours.")
 
 
 def _turns(now: datetime) -> Check:
@@ -194,7 +196,7 @@ def _operators(now: datetime) -> Check:
 def _failures(name: str, words: str, newest: str) -> Check:
     if not newest:
         return Check(name, State.GOOD, words)
-    return Check(name, State.NOTE, words, address=address_of("inspect-health", newest), label="The newest")
+    return Check(name, State.NOTE, words, address=address_of("inspect-health", newest), label="Show the newest")
 
 
 def _stuck(name: str, words: str, session_id: str) -> Check:
@@ -226,19 +228,19 @@ def _windows() -> Iterator[Check]:
     over = [(id, model, used) for id, (model, used) in newest.items() if used > budgets[model].usable]
     if not over:
         words = (
-            f"None of the {len(newest):,} that called a model last." if newest else "None has called a model so far."
+            f"None of the last {len(newest):,} that called a model." if newest else "No session has called a model yet."
         )
         yield Check("Over their window", State.GOOD, words)
     for id, model, used in over[:SHOWN]:
         words = f"Its newest prompt had {used:,} tokens; {excerpt(model, 60)} leaves {budgets[model].usable:,}."
-        to_do = "It is compacted before its next call; its page says what stands in the way."
+        to_do = "It is compacted before its next call. Its health page shows any obstacles."
         yield Check("Over its window", State.LOOK, words, to_do, address_of("inspect-health", id), id)
 
 
 def _fidelity() -> Iterator[Check]:
     measured, alarms = load_alarms(most=MEASURED)
     if not measured:
-        yield Check("Fidelity", State.NOTE, "No summary is measured so far: a worker does that after each one.")
+        yield Check("Fidelity", State.NOTE, "No summary has been measured yet. A worker measures each new one.")
         return
     among = f"of the {measured:,} that were measured{' last' if measured == MEASURED else ''}"
     if not alarms:
@@ -246,7 +248,7 @@ def _fidelity() -> Iterator[Check]:
         return
     where = f" in {format_counted(len(alarms), 'session')}"
     told = f"{_keeping(sum(alarms.values()), where)} too little, {among}."
-    to_do = "Nothing is lost in the record. Each session's health names what is missing, and says what helps."
+    to_do = "Nothing is lost in the record. The health page of each session shows what is missing and what to do."
     yield Check("Fidelity", State.LOOK, told, to_do)
     for id in sorted(alarms, key=lambda id: -alarms[id])[:SHOWN]:
         address = address_of("inspect-health", id)
@@ -261,7 +263,7 @@ def _keeping(summaries: int, where: str = "") -> str:
 def _index() -> Iterator[Check]:
     behind = [(id, seq, indexed) for id, seq, indexed in fetch(_BEHIND, [PARTS]) if indexed < seq]
     if not behind:
-        yield Check("Search index", State.GOOD, "Up to the newest words of every active session.")
+        yield Check("Search index", State.GOOD, "Up to date for every active session.")
     for id, seq, indexed in behind[:SHOWN]:
         words = f"It ends at message #{indexed:,} of a session whose newest words are in #{seq:,}."
         to_do = "Run 'manage.py rebuild_search'. Nothing is lost: the index is made from the record."
@@ -274,17 +276,19 @@ def _vectors() -> Iterator[Check]:
     try:
         spec = embedding_spec()
     except ModelNotFoundError:
-        words = f"No model is called “{excerpt(alias, 60)}”, so search goes by words alone."
+        words = f"No model is called “{excerpt(alias, 60)}”, so search uses words only."
         yield Check("Search by meaning", State.LOOK, words, "Add it with 'manage.py model add', or set another one.")
         return
     owners = [owner_id for _, owner_id in sessions_behind(spec.litellm_model, most=MOST_BEHIND)] if spec else []
     behind, more = len(owners), " or more" if len(owners) == MOST_BEHIND else ""
-    words = f"Sessions with texts that the model has yet to read: {behind:,}{more}; words alone answer for these."
+    words = f"Sessions with texts that the model has yet to read: {behind:,}{more}; search uses only words for these."
     used_up = {owner_id for owner_id in [*dict.fromkeys(owners)][:MOST_OWNERS] if has_used_up(owner_id)}
     if waiting := sum(owner_id in used_up for owner_id in owners):
-        words += f" {waiting:,} of them wait, since a spending limit of their owners is used up."
-    good = "Every text was read by the embedding model."
-    to_do = "Workers read them. If their number does not fall, the server's log says why." if behind else ""
+        words += f" {waiting:,} of them are waiting, because their owners have reached a spending limit."
+    good = "The embedding model has read every text."
+    to_do = (
+        "Workers are reading them. If the number does not fall, see the server's log for the reason." if behind else ""
+    )
     yield Check("Search by meaning", State.NOTE if behind else State.GOOD, words if behind else good, to_do)
 
 
@@ -294,7 +298,7 @@ def _reranker() -> Iterator[Check]:
     try:
         rerank_spec()
     except ModelNotFoundError:
-        words = f"No model is called “{excerpt(alias, 60)}”, so search does without a reranker."
+        words = f"No model is called “{excerpt(alias, 60)}”, so search works without a reranker."
         yield Check("Reranker", State.LOOK, words, "Add it with 'manage.py model add', or set another one.")
         return
     yield Check("Reranker", State.GOOD, f"“{excerpt(alias, 60)}” reads what a search finds beside the question.")
@@ -308,12 +312,12 @@ def _proofs() -> Iterator[Check]:
     found = record.found if record else None
     took = f"{found.at:%-d %b %Y, %H:%M} UTC, {found.entries:,} entries" if found else ""
     if found is None:
-        yield Check("Whole database", State.NOTE, "It has not been verified from this page.")
+        yield Check("Whole database", State.NOTE, "Not verified from this page yet.")
     elif not found.problem_count:
-        yield Check("Whole database", State.GOOD, f"Verified {took}; nothing differed.")
+        yield Check("Whole database", State.GOOD, f"Verified {took}. No differences found.")
     else:
-        words = f"Problems that its last verification found ({took}): {found.problem_count:,}."
-        to_do = "'manage.py verify --all' names all of them. Find out what was changed, and who could have done it."
+        words = f"Problems found by the last verification ({took}): {found.problem_count:,}."
+        to_do = "Run 'manage.py verify --all' to list all of them. Find out what was changed, and by whom."
         yield Check("Whole database", State.PROBLEM, words, to_do)
         for session, (_, kind, detail) in list(zip(found.sessions, found.problems, strict=True))[:SHOWN]:
             yield Check("Whole database", State.PROBLEM, excerpt(f"{session} {kind}: {detail}".lstrip(), 400))
@@ -322,7 +326,7 @@ def _proofs() -> Iterator[Check]:
     words = f"Sessions verified from their pages: {done:,}; waiting or running: {live:,}."
     yield Check("Proof", State.NOTE, words)
     for id in with_problems:
-        to_do = "Find out what was changed, and who could have done it."
+        to_do = "Find out what was changed, and by whom."
         words = "A session's record is not as it was written."
         yield Check("Proof", State.PROBLEM, words, to_do, address_of("inspect-ledger", id), id)
 
@@ -353,7 +357,7 @@ def _storage() -> Iterator[Check]:
     if isinstance(files, FileSystemStorage):
         yield _disk("Files", Path(files.location))
     else:
-        yield Check("Files", State.NOTE, "In a storage elsewhere.")
+        yield Check("Files", State.NOTE, "In external storage.")
 
 
 def _disk(name: str, path: Path) -> Check:

@@ -40,26 +40,26 @@ FAILURES = 3
 EXCERPT = 160  # characters of an input, an output or an error in a line of the list
 NEAR = 4_194_304  # bytes: a list does not read lines that are further from its first one
 TRIES = 50
-UNREAD = "They stand here when the input has been read."
+UNREAD = "Items appear here once the input has been read."
 NOTHING = {
-    "": "It has no items.",
-    "pending": "No item waits.",
-    "running": "No item is with a worker.",
-    "completed": "No item is completed.",
-    "failed": "No item has failed.",
-    "cancelled": "No item was cancelled.",
+    "": "This run has no items.",
+    "pending": "No items are waiting.",
+    "running": "No items are running.",
+    "completed": "No items are completed.",
+    "failed": "No items have failed.",
+    "cancelled": "No items were cancelled.",
 }
 BAR_WIDTH = 1_000
 KINDS = {OperatorKind.LLM: "LLM map", OperatorKind.AGENTIC: "agentic map"}
 # A person's own decision needs no words.
 REASONS = {
     RunState.PAUSED: {
-        StopReason.BUDGET: "What this run may spend is used up. What is done is kept; resume it when there is more to spend.",
-        StopReason.ERROR: "It was paused because it could not go on. What is done is kept.",
+        StopReason.BUDGET: "This run has reached its spending limit. Finished items are kept. Resume it when the limit allows.",
+        StopReason.ERROR: "This run was paused because it could not continue. Finished items are kept.",
     },
     RunState.CANCELLED: {
-        StopReason.BUDGET: "It was stopped because what it may spend is used up. What is done is kept.",
-        StopReason.ERROR: "It was stopped because it could not go on. What is done is kept.",
+        StopReason.BUDGET: "This run was stopped because it reached its spending limit. Finished items are kept.",
+        StopReason.ERROR: "This run was stopped because it could not continue. Finished items are kept.",
     },
 }
 ACTIONS = {
@@ -168,15 +168,15 @@ class RunView:
     def numbers(self) -> list[tuple[str, str, str]]:
         """The label, value and note of each number that is known."""
         run, counts, done = self.record, self.record.counts, self.done
-        per_item = f"{counts.tries / done:.2f} an item" if done else ""
-        price = f"{format_money(round(counts.cost_micros / done))} an item" if done and counts.cost_micros else ""
+        per_item = f"{counts.tries / done:.2f} per item" if done else ""
+        price = f"{format_money(round(counts.cost_micros / done))} per item" if done and counts.cost_micros else ""
         lasted = run.ended_at - run.started_at if run.started_at and run.ended_at else None
         numbers = [
             ("Completed", f"{counts.completed:,}", ""),
             ("Failed", f"{counts.failed:,}", ""),
             ("Cancelled", f"{counts.cancelled:,}" if counts.cancelled else "", ""),
-            ("With workers", f"{self.running:,}" if run.state.is_live or self.running else "", "asked, or next"),
-            ("Tries", f"{counts.tries:,}", per_item),
+            ("With workers", f"{self.running:,}" if run.state.is_live or self.running else "", "running or next"),
+            ("Attempts", f"{counts.tries:,}", per_item),
             ("Tokens in", format_count(counts.tokens_input) if counts.tokens_input else "", ""),
             ("Tokens out", format_count(counts.tokens_output) if counts.tokens_output else "", ""),
             ("Cost", format_money(counts.cost_micros or None), price),
@@ -195,14 +195,14 @@ def facts_of(spec: OperatorSpec, kind: OperatorKind) -> list[tuple[str, str]]:
     names = show_invisible(", ".join(spec.tools or ()))
     facts = [
         ("At a time", str(spec.concurrency)),
-        ("Tries", f"{spec.max_retries + 1} at the most"),
-        ("Timeout", f"{format_duration(spec.timeout_seconds)} a try"),
+        ("Attempts", f"at most {spec.max_retries + 1}"),
+        ("Timeout", f"{format_duration(spec.timeout_seconds)} per attempt"),
         ("Temperature", "" if spec.temperature is None else f"{spec.temperature:g}"),
         ("Tools", "those of the session" if spec.tools is None else names or "none"),
         ("Read-only", "yes" if spec.read_only else "no"),
-        ("Model calls", f"{spec.max_turns} a turn at the most"),
-        ("Tokens", "" if spec.limits.tokens is None else f"{spec.limits.tokens:,} at the most"),
-        ("Cost", "" if spec.limits.cost_micros is None else f"{format_money(spec.limits.cost_micros)} at the most"),
+        ("Model calls", f"at most {spec.max_turns} per turn"),
+        ("Tokens", "" if spec.limits.tokens is None else f"at most {spec.limits.tokens:,}"),
+        ("Cost", "" if spec.limits.cost_micros is None else f"at most {format_money(spec.limits.cost_micros)}"),
     ]
     left_out = () if kind is OperatorKind.AGENTIC else ("Tools", "Read-only", "Model calls")
     return [(label, value) for label, value in facts if value and label not in left_out]

@@ -105,14 +105,14 @@ class McpServerForm(forms.ModelForm, views.AudienceFields):  # type: ignore[type
     program = forms.CharField(
         required=False,
         widget=forms.TextInput(attrs={"size": 80}),
-        help_text="The program that speaks MCP on standard input and output, with its arguments as a shell would take "
-        "them: npx -y @scope/server /folder. It is started here, with the rights of this site. No shell is involved.",
+        help_text="A program that speaks MCP on standard input and output, with its arguments as you would type them in a "
+        "shell: npx -y @scope/server /folder. It runs on this server, with the rights of this site and without a shell.",
     )
     secrets = forms.CharField(
         required=False,
         widget=forms.Textarea(attrs={"rows": 3, "cols": 60}),
-        help_text="One a line, NAME=VARIABLE: the program's environment variable NAME (over HTTP the header NAME, such as "
-        "Authorization) gets the value that our environment variable VARIABLE has. Values are never stored.",
+        help_text="One per line, NAME=VARIABLE. The program's environment variable NAME (over HTTP, the header NAME, such as "
+        "Authorization) gets the value of this site's environment variable VARIABLE. Values are never stored.",
     )
 
     class Meta:
@@ -125,11 +125,11 @@ class McpServerForm(forms.ModelForm, views.AudienceFields):  # type: ignore[type
         }
         help_texts: ClassVar = {
             "name": "Lower-case letters, digits and hyphens. Its tools are called NAME__tool.",
-            "url": "Of a server over streamable HTTP. Give this or a program.",
-            "timeout_seconds": "Seconds that one call may take at the most.",
-            "needs_approval": "A person is asked before each call.",
-            "trust_annotations": "Believe the server about which of its tools change nothing (readOnlyHint). Otherwise you mark "
-            "the read-only tools yourself, once it has listed them. Read-only sessions are then offered only the marked ones.",
+            "url": "The address of a server over streamable HTTP. Enter this or a program.",
+            "timeout_seconds": "The most seconds that one call may take.",
+            "needs_approval": "Each call waits for a person's approval.",
+            "trust_annotations": "Trust what the server says about which tools change nothing (readOnlyHint). Otherwise, mark the read-only "
+            "tools yourself once they are listed. Read-only sessions get only the marked ones.",
         }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -304,7 +304,7 @@ def server_refresh(request: HttpRequest, name: str) -> HttpResponse:
     except ToolServerNotFound:
         raise Http404 from None
     except MnesisError as error:
-        messages.error(request, f"The server {name} cannot be asked for its tools: {excerpt(error.message, 300)}")
+        messages.error(request, f"The tools of the server {name} could not be listed: {excerpt(error.message, 300)}")
     else:
         _say(request, server)
     return _back(name)
@@ -323,7 +323,9 @@ def server_tools(request: HttpRequest, name: str) -> HttpResponse:
     marked = [tool for tool in server.listing.tools if tool.digest in seen]
     mark_read_only(name, [tool.remote_name for tool in marked])
     if len(marked) < len(seen):
-        messages.warning(request, "Some tools are listed otherwise since you looked, and are not marked. Look again.")
+        messages.warning(
+            request, "Some tools have changed since you opened this page and were not marked. Check them again."
+        )
     many = "1 tool of {} is" if len(marked) == 1 else f"{len(marked)} tools of {{}} are"
     messages.success(request, f"{many.format(name)} marked as read-only.")
     return _back(name)
@@ -335,7 +337,9 @@ def server_remove(request: HttpRequest, name: str) -> HttpResponse:
     if request.method != "POST":
         return render(request, "agents_app/server_remove.html", {"name": row.name})
     store.remove_server(name)
-    messages.success(request, f"The server {name} is removed: no session is offered its tools from the next turn on.")
+    messages.success(
+        request, f"The server {name} is removed. From the next turn on, sessions can no longer use its tools."
+    )
     return redirect("tools")
 
 
@@ -348,7 +352,7 @@ def _entered_server(request: HttpRequest, row: McpServer | None) -> HttpResponse
     server = waiting_for(attach_server)(form.cleaned_data["address"], put=put)
     name, problem = server.address.name, excerpt(server.problem, 300)
     if problem:
-        messages.error(request, f"The server {name} is attached, and cannot be asked for its tools: {problem}")
+        messages.error(request, f"The server {name} is attached, but its tools could not be listed: {problem}")
     else:
         _say(request, server)
     return _back(name)
@@ -357,7 +361,7 @@ def _entered_server(request: HttpRequest, row: McpServer | None) -> HttpResponse
 def _say(request: HttpRequest, server: AttachedServer) -> None:
     name, listing = server.address.name, server.listing
     left_out = f", {len(listing.left_out)} left out" if listing.left_out else ""
-    messages.success(request, f"The server {name} brings {len(listing.tools)} tools{left_out}.")
+    messages.success(request, f"The server {name} has {len(listing.tools)} tools{left_out}.")
 
 
 def _row(name: str) -> McpServer:

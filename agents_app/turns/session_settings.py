@@ -104,7 +104,7 @@ class ConfigForm(forms.Form):
         required=False,
         choices=[("", DEFAULT), *((name, name.capitalize()) for name in EFFORTS)],
         label="Effort",
-        help_text="How much the model thinks before it answers, if it can.",
+        help_text="How much the model thinks before it answers, if it supports that.",
     )
     verbosity = forms.ChoiceField(
         required=False,
@@ -128,13 +128,13 @@ class ConfigForm(forms.Form):
     )
     tools = forms.MultipleChoiceField(required=False, widget=forms.CheckboxSelectMultiple, label="Chosen tools")
     read_only = forms.BooleanField(
-        required=False, label="Read-only tools only", help_text="Tools that write or send are not offered."
+        required=False, label="Read-only tools only", help_text="Tools that write or send are not available."
     )
     ask_before = forms.MultipleChoiceField(
         required=False,
         widget=forms.CheckboxSelectMultiple,
         label="Ask me before",
-        help_text="The session waits for your approval before each call of these.",
+        help_text="The session waits for your approval before each call of these tools.",
     )
     provider_tools = forms.MultipleChoiceField(
         required=False,

@@ -56,7 +56,7 @@ def _draw_sum(
     most = round_up(max(values, default=0)) or 1
     total = sum(values)
     # A session with calls on several days counts on each of them, so there is no sum.
-    sentence = f"{say(total)} in all" if total else "None"
+    sentence = f"{say(total)} in total" if total else "None"
     if total and name == "Sessions":
         sentence = f"Up to {say(max(values))} at a time"
     return Chart(

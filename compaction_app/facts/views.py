@@ -25,7 +25,7 @@ STATES = {
     "superseded": "superseded",
     "withdrawn": "withdrawn",
     "forbidden": "forbidden",
-    "all": "in any state",
+    "all": "any",
 }
 
 

@@ -19,10 +19,10 @@ from sessions_app.record import turn_queries
 from sessions_app.record.branch_queries import path_in
 
 NOT_KNOWN = {
-    "turn": "The record does not give what this call was shown.",
-    GATEWAY: "A program made this prompt, so which of these messages it had is not known.",
+    "turn": "The record does not show what this call saw.",
+    GATEWAY: "A program wrote this prompt, so it is unknown which of these messages it had.",
 }
-ELSEWHERE = "This call was made outside the turns, with its own prompt."
+ELSEWHERE = "This call was made outside a turn, with its own prompt."
 
 
 @signed_in

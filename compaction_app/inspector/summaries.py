@@ -475,10 +475,10 @@ def rests_on(claim: ClaimRecord) -> str:
     there = "" if claim.support is Support.NONE else " there"
     missing = f" Not said{there}: {', '.join(map(show_invisible, claim.missing))}." if claim.missing else ""
     said = {
-        Support.QUOTED: f"Said word for word in {where}.",
-        Support.SUPPORTED: f"Rests on {where}.",
-        Support.PARTLY: f"Rests only partly on {where}.",
-        Support.NONE: "Rests on nothing that was said.",
+        Support.QUOTED: f"Quoted from {where}.",
+        Support.SUPPORTED: f"Based on {where}.",
+        Support.PARTLY: f"Only partly based on {where}.",
+        Support.NONE: "No source in the conversation.",
     }
     return said[claim.support] + missing
 

@@ -93,26 +93,26 @@ TONES = dict.fromkeys(("entered", "unomitted", "unshortened", "answered", "grew"
 )
 REASONS = {
     "first_call": "The first call: everything is new.",
-    "new": "It was said since then.",
-    "stands_for_earlier": "It stands for what the earlier prompt showed.",
+    "new": "Added since then.",
+    "stands_for_earlier": "Covers what the earlier prompt showed.",
     "fits_again": "There is room for it again.",
-    "summarised": "A summary stands for it now.",
-    "revised": "A revision took its place.",
+    "summarised": "A summary covers it now.",
+    "revised": "Replaced by a revision.",
     "over_budget": "There was no room for it.",
-    "pruned": "Its output was pruned; a short mark stands in its place.",
-    "result_came": "Its result came.",
+    "pruned": "Its output was pruned and replaced by a tombstone.",
+    "result_came": "Its result arrived.",
     "more_parts": "More of it was written.",
-    "offered": "It may be called now.",
-    "not_offered": "It may not be called any more.",
+    "offered": "Now available.",
+    "not_offered": "No longer available.",
     "other_branch": "The two calls were made on different branches.",
     "sent": "The program sent it with this request.",
     "not_sent": "The program did not send it again.",
-    "reworded": "It reads differently in this request.",
+    "reworded": "Worded differently in this request.",
 }
 HOW_SHOWN = {
-    "quoted": "some of it is quoted in its prompt",
+    "quoted": "partly quoted in its prompt",
     "shortened": "shortened in its prompt",
-    "left_out": "not in its prompt: there was no room, or nothing of it is sent to models",
+    "left_out": "not in its prompt: no room, or not sent to models",
     "unknown": "its manifest cannot be read",
 }
 ENDINGS: dict[str, str] = {
@@ -121,7 +121,7 @@ ENDINGS: dict[str, str] = {
     Outcome.NOTHING_TO_SUMMARISE: "It ended at once: there was nothing to summarise.",
     Outcome.STILL_TOO_LARGE: "Nothing older is left to summarise, and what remains is still too large: "
     "the model sees its longest texts shortened.",
-    Outcome.ROUNDS_EXHAUSTED: "It ended after as many summaries as one compaction may write; the next one goes on.",
+    Outcome.ROUNDS_EXHAUSTED: "It reached the limit of summaries for one compaction. The next one continues.",
 }
 MOMENTS = {"soft": "after a turn", "hard": "before a call", "manual": "on request"}
 CAUSES = {
@@ -131,7 +131,7 @@ CAUSES = {
 }
 PRUNE_CAUSES = {
     "soft": "the context was above its soft threshold",
-    "hard": "the context did not fit any more",
+    "hard": "the context no longer fit",
     "manual": "it was requested",
 }
 
@@ -284,7 +284,7 @@ def has_changed(run: RunRecord) -> bool:
 @register.filter
 def ending(run: RunRecord | None) -> str:
     if run and run.turn_ids and run.outcome not in (None, Outcome.ROUNDS_EXHAUSTED):
-        return "It ended with the turns that it was to summarise."
+        return "It summarised the named turns."
     return ENDINGS.get(run.outcome or "", "") if run else ""
 
 
@@ -306,7 +306,7 @@ def models_of(summaries: Sequence[SummaryHead]) -> str:
 
 @register.filter
 def summary_name(summary: SummaryRecord | SummaryHead | Node) -> str:
-    return f"{summary.kind.capitalize()} of {span_name(summary.first_seq, summary.last_seq)}"
+    return f"{summary.kind.capitalize()} summary of {span_name(summary.first_seq, summary.last_seq)}"
 
 
 @register.filter

@@ -46,11 +46,11 @@ def why_not_change(actor: Standing, other: Standing) -> str:
     if actor.is_administrator:
         return ""
     if actor.id == other.id:
-        return "Only an administrator changes your account."
+        return "Only an administrator can change your account."
     if other.is_administrator or not may_see(actor, other):
-        return "Only an administrator changes this account."
+        return "Only an administrator can change this account."
     if not other.permissions <= actor.permissions:
-        return "This account may do more than yours, so only an administrator changes it."
+        return "This account has more permissions than yours, so only an administrator can change it."
     return ""
 
 

@@ -55,7 +55,7 @@ class Field:
 
 
 FIELDS = {
-    "person": Field(takes=Takes.NAME, example="person:anna", meaning="The user name of the owner"),
+    "person": Field(takes=Takes.NAME, example="person:anna", meaning="The owner's username"),
     "group": Field(takes=Takes.NAME, example="group:sales", meaning="A group that the owner is in"),
     "organisation": Field(
         takes=Takes.NAME, example="organisation:default", meaning="The organisation that the session belongs to"
@@ -63,19 +63,19 @@ FIELDS = {
     "model": Field(takes=Takes.NAME, example="model:gpt-*", meaning="A model that the session or one of its turns used"),
     "tool": Field(takes=Takes.NAME, example="tool:bash", meaning="A tool that was called"),
     "error": Field(takes=Takes.NAME, example="error:PROVIDER_*", meaning="The code of an error of a turn or a call; error:* for any"),
-    "state": Field(takes=Takes.CHOICE, example="state:failed", meaning="How the newest turn stands", choices=STATES),
+    "state": Field(takes=Takes.CHOICE, example="state:failed", meaning="The state of the newest turn", choices=STATES),
     "origin": Field(takes=Takes.NAME, example="origin:gateway", meaning="How the session began: chat, gateway, fork, task, import:*"),
-    "title": Field(takes=Takes.NAME, example='title:"quarterly report"', meaning="Words of the title"),
+    "title": Field(takes=Takes.NAME, example='title:"quarterly report"', meaning="Words in the title"),
     "is": Field(takes=Takes.CHOICE, example="is:compacted", meaning="A property of the session", choices=KINDS),
-    "feedback": Field(takes=Takes.CHOICE, example="feedback:down", meaning="An answer that its reader rated", choices=THUMBS),
+    "feedback": Field(takes=Takes.CHOICE, example="feedback:down", meaning="A rating of one of its answers", choices=THUMBS),
     "messages": Field(takes=Takes.NUMBER, example="messages>=200", meaning="Number of messages"),
     "turns": Field(takes=Takes.NUMBER, example="turns>50", meaning="Number of turns"),
     "calls": Field(takes=Takes.NUMBER, example="calls>100", meaning="Number of model calls"),
-    "tokens": Field(takes=Takes.NUMBER, example="tokens>100k", meaning="Tokens that all model calls read and wrote"),
-    "cost": Field(takes=Takes.MONEY, example="cost>0.5", meaning="Dollars that all model calls cost"),
+    "tokens": Field(takes=Takes.NUMBER, example="tokens>100k", meaning="Tokens of all model calls, in and out"),
+    "cost": Field(takes=Takes.MONEY, example="cost>0.5", meaning="Cost of all model calls, in dollars"),
     "compactions": Field(takes=Takes.NUMBER, example="compactions>0", meaning="Number of completed compactions"),
-    "after": Field(takes=Takes.TIME, example="after:2026-11-01", meaning="Last active at that time or later; after:7d for the last seven days"),
-    "before": Field(takes=Takes.TIME, example="before:2026-11-08", meaning="Last active before that time"),
+    "after": Field(takes=Takes.TIME, example="after:2026-11-01", meaning="Last active at this time or later; after:7d for the last seven days"),
+    "before": Field(takes=Takes.TIME, example="before:2026-11-08", meaning="Last active before this time"),
 }  # fmt: skip
 ALIASES = {"over-window": "is:over-window"}
 """Words that stand for a term. In quotation marks they are words."""
@@ -173,7 +173,9 @@ def _field_term(token: str, name: str, sign: str, value: str, now: datetime) -> 
     field = FIELDS.get(name)
     if field is None:
         known = ", ".join(FIELDS)
-        raise _refused(token, f"names no field. There are {known}. To find these words, put them in quotation marks.")
+        raise _refused(
+            token, f"is not a known field. Fields: {known}. To search for these words, put them in quotation marks."
+        )
     sign = "=" if sign == ":" else sign
     if sign != "=" and field.takes not in (Takes.NUMBER, Takes.MONEY):
         raise _refused(token, f"cannot be compared with {sign}. Write it as {field.example}.")
@@ -185,7 +187,7 @@ def _field_term(token: str, name: str, sign: str, value: str, now: datetime) -> 
         case Takes.CHOICE:
             names = tuple(Name(each.text.lower()) for each in _names(token, value, field))
             if any(each.text not in field.choices for each in names):
-                raise _refused(token, f"has another value than {name} may have: {', '.join(field.choices)}.")
+                raise _refused(token, f"is not a valid value for {name}. Use one of: {', '.join(field.choices)}.")
             return Term(text=token, name=name, names=names)
         case Takes.NAME:
             return Term(text=token, name=name, names=_names(token, value, field))

@@ -28,7 +28,7 @@ class AccountFields(forms.Form):
     email = forms.EmailField(
         required=False,
         max_length=254,
-        label="Mail address",
+        label="Email address",
         widget=forms.EmailInput(attrs={"class": "input", "autocomplete": "off"}),
     )
     role = forms.ChoiceField(label="Role", widget=forms.Select(attrs=_SELECT))
@@ -37,7 +37,7 @@ class AccountFields(forms.Form):
         coerce=int,
         widget=forms.CheckboxSelectMultiple,
         label="Groups",
-        help_text="A group permits what the administration says of it, and some models and tools may be for it alone.",
+        help_text="Groups grant permissions, and access to models and tools that are limited to them.",
     )
 
     def __init__(self, actor: Standing, *args: Any, **kwargs: Any) -> None:
@@ -114,7 +114,7 @@ class DayForm(forms.Form):
         shown = {name: day.get(name) or None for name in ("tokens", "seconds", "tool_calls")}
         self.initial = shown | {"cost": Decimal(cost) / MICROS if cost else None, "before": day}
         for name in ("cost", *shown):
-            self.fields[name].widget.attrs |= {"class": "input", "placeholder": "as the site", "autocomplete": "off"}
+            self.fields[name].widget.attrs |= {"class": "input", "placeholder": "site limit", "autocomplete": "off"}
 
     @property
     def day(self) -> dict[str, Any]:

@@ -25,7 +25,7 @@ this link lets you choose a password for your account at Mnesis:
 
 {url}
 
-It is good for {days} day{s}, once. A newer link takes its place.
+It works once and expires after {days} day{s}, or when a newer link is created.
 """
 
 

@@ -84,7 +84,7 @@ def change_account(
         user.groups.set(wanted)
         after = account_of(User.objects.get(pk=user.pk))
         told = [f"role {before.role} → {after.role}"] * (before.role is not after.role)
-        told += [f"mail “{before.email}” → “{after.email}”"] * (before.email != after.email)
+        told += [f"email “{before.email}” → “{after.email}”"] * (before.email != after.email)
         told += [f"groups {_listed(before.groups)} → {_listed(after.groups)}"] * (before.group_ids != after.group_ids)
         if told:
             change.note(f"Changed: {'; '.join(told)}.")
@@ -115,10 +115,10 @@ def forget_password(actor_id: int, account_id: int) -> User:
     """
     with _changing(actor_id, account_id) as change:
         _refuse(why_not_end(change.actor, change.other))
-        _refuse("" if change.user.is_active else "This account is closed. Open it again first.")
+        _refuse("" if change.user.is_active else "This account is closed. Reopen it first.")
         change.user.set_unusable_password()
         change.user.save(update_fields=["password"])
-        change.note("A new link to choose a password; older links and the password before do not count any more.")
+        change.note("Created a link to choose a new password. Earlier links and the old password no longer work.")
         return change.user
 
 
@@ -160,7 +160,7 @@ def reopen(actor_id: int, account_id: int) -> None:
     """
     with _changing(actor_id, account_id) as change:
         if User.objects.filter(pk=account_id, is_active=False).update(is_active=True):
-            change.note("Opened again.")
+            change.note("Reopened.")
 
 
 def revoke(actor_id: int, account_id: int, prefix: str) -> None:

@@ -107,7 +107,7 @@ def limits(request: HttpRequest, account_id: int) -> HttpResponse:
         people_store.limit_day(reader_of(request), account_id, form.day, before=before)
     except (AccountChanged, InvalidRequest) as error:
         return _page(request, account_id, problem=error.message)
-    return _page(request, account_id, said="The limits are saved, and count from the next call on.")
+    return _page(request, account_id, said="Limits saved. They apply from the next call.")
 
 
 @never_cache
@@ -132,14 +132,14 @@ def sign_out(request: HttpRequest, account_id: int) -> HttpResponse:
 @administrators(CHANGE, methods=("POST",))
 def close(request: HttpRequest, account_id: int) -> HttpResponse:
     people_store.close(reader_of(request), account_id)
-    return _page(request, account_id, said="The account is closed. Nothing of it was deleted.")
+    return _page(request, account_id, said="The account is closed. Its sessions are kept.")
 
 
 @never_cache
 @administrators(CHANGE, methods=("POST",))
 def reopen(request: HttpRequest, account_id: int) -> HttpResponse:
     people_store.reopen(reader_of(request), account_id)
-    return _page(request, account_id, said="The account is open again.")
+    return _page(request, account_id, said="The account is reopened.")
 
 
 @never_cache
@@ -147,7 +147,7 @@ def reopen(request: HttpRequest, account_id: int) -> HttpResponse:
 def revoke(request: HttpRequest, account_id: int, prefix: str) -> HttpResponse:
     _require(request, VIEW)
     people_store.revoke(reader_of(request), account_id, prefix)
-    return _page(request, account_id, said=f"The key {prefix} is revoked. It no longer opens anything.")
+    return _page(request, account_id, said=f"The key {prefix} is revoked and no longer works.")
 
 
 @never_cache

@@ -575,5 +575,5 @@ class ApiKeyAdmin(ReadOnlyAdmin):
         except NotFound as error:
             messages.error(request, error.message)
             return redirect("admin:sessions_app_apikey_changelist")
-        messages.success(request, f"The key {prefix} was revoked. It no longer opens anything.")
+        messages.success(request, f"The key {prefix} was revoked and no longer works.")
         return redirect(record_url(models.ApiKey, prefix))

@@ -62,9 +62,9 @@ PROVIDERS = (
 """Those that the form offers by name, as litellm calls them. Any other can be written in front of the model."""
 VARIABLE = RegexValidator(
     r"\A[A-Z_][A-Z0-9_]*\Z",
-    "Enter the name of an environment variable, such as OPENAI_API_KEY. A key itself goes into the field above.",
+    "Enter the name of an environment variable, such as OPENAI_API_KEY. Enter the key itself in the field above.",
 )
-KEY = RegexValidator(r"\A[!-~]+\Z", "A key has no spaces and only letters, digits and signs of ASCII.")
+KEY = RegexValidator(r"\A[!-~]+\Z", "A key can contain only ASCII letters, digits and symbols, without spaces.")
 ALIAS = RegexValidator(
     r"\A[A-Za-z0-9][A-Za-z0-9._:/@+-]*\Z",
     "Use only letters, digits and . _ : / @ + -, with a letter or digit in front.",
@@ -78,7 +78,7 @@ class AudienceFields(forms.Form):
         choices=[(EVERYBODY, "Everyone"), (NAMED, "Only these groups and people")],
         initial=EVERYBODY,
         widget=forms.RadioSelect,
-        label="Who may use it",
+        label="Who can use it",
         help_text="Others do not see it. Superusers can always use it.",
     )
     groups = forms.MultipleChoiceField(required=False, widget=forms.CheckboxSelectMultiple, label="Groups")
@@ -87,7 +87,7 @@ class AudienceFields(forms.Form):
         max_length=10_000,
         widget=forms.Textarea(attrs={"rows": 2}),
         label="People",
-        help_text="User names, separated by commas or lines.",
+        help_text="Usernames, separated by commas or lines.",
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -162,7 +162,9 @@ def offer_programs(field: forms.Field, lists: HostLists, *, current: str = "") -
 def say_addresses(field: forms.Field, lists: HostLists) -> None:
     listed = ", ".join(map(str, lists.addresses))
     inside = (
-        f"Inside this network ({ADDRESSES}): {listed}." if listed else f"A public address: {ADDRESSES} lists no others."
+        f"Allowed inside this network ({ADDRESSES}): {listed}."
+        if listed
+        else f"Only public addresses are allowed: {ADDRESSES} lists no others."
     )
     field.help_text = f"{field.help_text} {inside}"
 
@@ -170,7 +172,7 @@ def say_addresses(field: forms.Field, lists: HostLists) -> None:
 def _offer(field: forms.Field, choices: list[tuple[str, str]], *, current: str, nothing: str) -> None:
     if not choices:
         return
-    kept = [(current, f"{current}, as it is")] if current and current not in dict(choices) else []
+    kept = [(current, f"{current} (current)")] if current and current not in dict(choices) else []
     field.widget = forms.Select(choices=[("", nothing), *kept, *choices])
 
 
@@ -198,14 +200,14 @@ class ModelForm(AudienceFields):
         max_length=500,
         required=False,
         label="Address",
-        help_text="Only for a server of your own: its address, with /v1 where it speaks the OpenAI protocol.",
+        help_text="Only for a server of your own. For an OpenAI-compatible server, include /v1.",
     )
     api_key_env = forms.CharField(
         max_length=100,
         required=False,
         validators=[VARIABLE],
-        label="Variable with the key",
-        help_text="Instead of a key here: the name of the environment variable that holds it, in the web process and in the workers.",
+        label="Environment variable",
+        help_text="Instead of a key: the environment variable that holds it, set for the web server and the workers.",
     )
     key = forms.CharField(
         max_length=1_000,
@@ -231,18 +233,18 @@ class ModelForm(AudienceFields):
         help_text="Tokens. If empty, as above.",
     )
     takes_pictures = forms.TypedChoiceField(
-        **_ABILITY, label="Takes pictures", help_text="If not, it gets a description of each picture."
+        **_ABILITY, label="Takes pictures", help_text="If not, it gets a description of each picture instead."
     )
     takes_documents = forms.TypedChoiceField(
-        **_ABILITY, label="Takes PDFs", help_text="If not, it gets a summary of each PDF."
+        **_ABILITY, label="Takes PDFs", help_text="If not, it gets a summary of each PDF instead."
     )
     takes_audio = forms.TypedChoiceField(
-        **_ABILITY, label="Takes audio", help_text="If not, it is only told what each recording is called."
+        **_ABILITY, label="Takes audio", help_text="If not, it gets only the name of each recording."
     )
     through_gateway = forms.BooleanField(
         required=False,
         label="Through the gateway",
-        help_text="Requests of programs for it go on to its provider unchanged, and are recorded.",
+        help_text="Requests from programs are recorded and passed to the provider unchanged.",
     )
     input_price = forms.FloatField(**_PRICE, label="Prompt")
     output_price = forms.FloatField(**_PRICE, label="Answer")
@@ -254,28 +256,28 @@ class ModelForm(AudienceFields):
         min_value=1,
         max_value=model_store.LONGEST_SECONDS,
         label="Longest silence",
-        help_text="Seconds without output in a stream before the call is given up.",
+        help_text="The most seconds without output before a call is stopped.",
     )
     total_timeout_seconds = forms.FloatField(
         initial=1800,
         min_value=1,
         max_value=model_store.LONGEST_SECONDS,
         label="Longest call",
-        help_text="Seconds for the whole call, with every retry.",
+        help_text="The most seconds for the whole call, retries included.",
     )
     fallbacks = forms.CharField(
         required=False,
         max_length=1_000,
         label="Fallbacks",
-        help_text="The models to ask, in this order, when this one gives no answer: names, separated by commas.",
+        help_text="Models to try, in this order, when this one gives no answer. Names separated by commas.",
     )
     cache = forms.ChoiceField(
         choices=[("off", "Off"), ("5m", "5 minutes"), ("1h", "1 hour")],
         initial=LIFETIMES[1],
         required=False,
-        label="Prompts kept by the provider",
-        help_text="How long after it was last read Claude keeps a prompt, so that the next call pays for what is new only. "
-        "An hour costs more to write. Other providers decide by themselves.",
+        label="Prompt caching",
+        help_text="How long Claude caches a prompt after its last use, so that the next call pays only for what is new. "
+        "One hour costs more to write. Other providers decide by themselves.",
     )
 
     parameters = forms.CharField(
@@ -283,7 +285,7 @@ class ModelForm(AudienceFields):
         max_length=70_000,
         widget=forms.Textarea(attrs={"rows": 3, "spellcheck": "false"}),
         label="Parameters",
-        help_text='What it is asked with unless a session or a turn says otherwise, such as {"temperature": 0.2, "effort": "low"}. '
+        help_text='Defaults that sessions and turns can override, such as {"temperature": 0.2, "effort": "low"}. '
         f"Known: {', '.join(KEPT_NAMES)}.",
     )
 
@@ -335,7 +337,7 @@ class ModelForm(AudienceFields):
         alias = str(self.cleaned_data["alias"])
         known = model_store.find_model_entry(alias)
         if known is not None and not known.is_shipped:
-            raise forms.ValidationError("There already is a model of this name. Change it or remove it.")
+            raise forms.ValidationError("A model with this name already exists. Change or remove it instead.")
         return alias
 
     def clean_api_base(self) -> str:
@@ -350,9 +352,7 @@ class ModelForm(AudienceFields):
         if not is_good or not url.isprintable() or " " in url:
             raise forms.ValidationError("Enter an http or https address, such as http://127.0.0.1:11434/v1.")
         if parts.username or parts.password or parts.query:
-            raise forms.ValidationError(
-                "The address must not contain a password or a key; enter it in the field for it."
-            )
+            raise forms.ValidationError("The address must not contain a password or key. Use the key field instead.")
         return url
 
     def clean_cache(self) -> str:
@@ -387,7 +387,7 @@ class ModelForm(AudienceFields):
         values = super().clean() or {}
         self.check_audience(values)
         if values.get("key") and values.get("api_key_env"):
-            self.add_error("key", "Enter a key or name a variable that holds it, not both.")
+            self.add_error("key", "Enter either a key or an environment variable, not both.")
         if self.errors:
             forget_refused(self, SECRETS)
             return values
@@ -403,7 +403,7 @@ class ModelForm(AudienceFields):
             self.add_error(field, f"{error.message[:1].upper()}{error.message[1:]}.")
         else:
             if spec.max_output_tokens > spec.context_window:
-                self.add_error("max_output_tokens", "The answer cannot be longer than the window.")
+                self.add_error("max_output_tokens", "The longest answer must fit in the context window.")
             # The learnt token ratio belongs to one model of the provider.
             ratio = known.shared_ratio if known and known.litellm_model == spec.litellm_model else None
             values["spec"] = replace(spec, shared_ratio=ratio)

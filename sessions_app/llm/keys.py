@@ -14,11 +14,11 @@ from sessions_app.pages.views import reader_of, signed_in_to_change, signed_in_t
 
 MOST_ENDED = 50  # revoked keys that are listed, the newest
 _, GATEWAY, SERVER = KNOWN_MODES
-SCOPES = [("all", "Everything you may do"), ("read", "Reading only")]
+SCOPES = [("all", "Everything you can do"), ("read", "Read only")]
 MODES = [
-    ("", "As the request or the model says"),
-    (GATEWAY, "Go through the gateway to the provider, unchanged"),
-    (SERVER, "Are turns of sessions here"),
+    ("", "Decided by the request or the model"),
+    (GATEWAY, "Passed to the provider unchanged (gateway)"),
+    (SERVER, "Run as turns of sessions here"),
 ]
 
 
@@ -29,7 +29,7 @@ class KeyForm(forms.Form):
     name = forms.CharField(
         max_length=100, label="Name", help_text="What uses the key, such as “notebook” or “Claude Code”."
     )
-    scope = forms.ChoiceField(choices=SCOPES, label="Permits", initial="all", widget=_SELECT)
+    scope = forms.ChoiceField(choices=SCOPES, label="Permissions", initial="all", widget=_SELECT)
     mode = forms.ChoiceField(choices=MODES, required=False, label="Requests at /v1", widget=_SELECT)
 
 

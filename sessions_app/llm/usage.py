@@ -175,9 +175,9 @@ def _sum_up(stretches: Sequence[tuple[date, date]], totals: Sequence[int], say: 
     if not total:
         return "None."
     if len(totals) == 1:
-        return f"{say(total)} in all."
+        return f"{say(total)} in total."
     week = "" if stretches[0][0] == stretches[0][1] else "the week "
-    return f"{say(total)} in all; the most, {say(most)}, on {week}{_say_days(*stretches[totals.index(most)])}."
+    return f"{say(total)} in total; the most, {say(most)}, on {week}{_say_days(*stretches[totals.index(most)])}."
 
 
 def draw_run(stretches: Sequence[Interval]) -> tuple[Chart, Chart] | None:

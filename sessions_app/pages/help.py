@@ -32,9 +32,9 @@ def help_index(request: HttpRequest) -> HttpResponse:
     titles = _titles()
     howtos = sorted((title, name) for name, title in titles.items() if name.startswith(HOWTO))
     sections = (
-        ("How do I …", [pair for pair in howtos if pair[1] not in FOR_DEVELOPERS]),
-        ("What does it mean, how does it work?", [(titles[name], name) for name in REFERENCE]),
-        ("How do I change Mnesis itself?", [pair for pair in howtos if pair[1] in FOR_DEVELOPERS]),
+        ("How-to guides", [pair for pair in howtos if pair[1] not in FOR_DEVELOPERS]),
+        ("Concepts and reference", [(titles[name], name) for name in REFERENCE]),
+        ("Developing Mnesis", [pair for pair in howtos if pair[1] in FOR_DEVELOPERS]),
     )
     return render(request, "sessions_app/help_index.html", {"sections": sections})
 

@@ -17,7 +17,7 @@ export function csrfToken() {
 async function errorOf(response) {
   const body = await response.json().catch(() => null);
   if (body?.error) return new ApiError(body.error.code, body.error.message, response.status);
-  return new ApiError(`HTTP_${response.status}`, "The server sent a response that this page does not understand.", response.status);
+  return new ApiError(`HTTP_${response.status}`, "The server sent a response that this page cannot read. Reload the page and try again.", response.status);
 }
 
 async function ask(path, options) {

@@ -26,7 +26,7 @@ class Attachment {
     this.part("remove").setAttribute("aria-label", `Remove ${this.name}`);
     this.part("remove").addEventListener("click", () => list.remove(this));
     this.part("again").addEventListener("click", () => list.send(this));
-    this.part("progress").setAttribute("aria-label", `Sent of ${this.name}`);
+    this.part("progress").setAttribute("aria-label", `Upload of ${this.name}`);
   }
 
   part(name) {
@@ -81,7 +81,7 @@ export class Attachments {
   add(files) {
     for (const file of files) {
       if (this.#items.length >= MOST) {
-        this.#say(`A message may have ${MOST} files: ${file.name} was left out.`);
+        this.#say(`A message can have at most ${MOST} files. ${file.name} was left out.`);
         return;
       }
       this.#put(new Attachment(this, file)).file = file;
@@ -104,7 +104,7 @@ export class Attachments {
     item.upload = new Upload(item.file, {
       sessionId: this.sessionId,
       onProgress: (bytes) => item.showProgress(bytes),
-      onWaiting: () => item.show("sending", "no connection; it resumes by itself"),
+      onWaiting: () => item.show("sending", "no connection; resumes automatically"),
     });
     try {
       item.id = await item.upload.run();
@@ -112,7 +112,7 @@ export class Attachments {
       if (error.code === "GIVEN_UP") return;
       item.show("failed", error.message);
       item.chip.scrollIntoView({ block: "nearest" });
-      this.#say(`${item.name} could not be attached: ${error.message}`);
+      this.#say(`${item.name} could not be attached. ${error.message}`);
       return;
     }
     item.upload = null;
@@ -165,7 +165,7 @@ export class Attachments {
       } catch (error) {
         if (error.status === 404) {
           item.id = "";
-          item.show("failed", "This file no longer exists. Remove it, and choose it again.");
+          item.show("failed", "This file no longer exists. Remove it and choose it again.");
           return;
         }
       }

@@ -16,7 +16,7 @@ function errorOf({ status, responseText }) {
   } catch {
     // not a JSON answer, for example from a proxy
   }
-  return new ApiError(told?.code ?? `HTTP_${status}`, told?.message ?? "The server could not accept this.", status);
+  return new ApiError(told?.code ?? `HTTP_${status}`, told?.message ?? "The server did not accept this.", status);
 }
 
 // The caller passes the XMLHttpRequest, so that it can abort it. fetch() cannot report upload progress.

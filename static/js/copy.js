@@ -16,7 +16,7 @@ export async function copyText(button, findText) {
   try {
     await navigator.clipboard.writeText(await findText());
   } catch {
-    said = "The browser does not let this page copy";
+    said = "Your browser does not allow copying here";
   }
   button.setAttribute("aria-label", said);
   button.dataset.said = said;

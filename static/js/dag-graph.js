@@ -77,7 +77,7 @@ export class Graph {
   }
 
   name(place) {
-    return `${this.is(place, CONDENSED) ? `Condensed, depth ${this.depths[place]}` : "Leaf"}, ${this.span(place)}`;
+    return `${this.is(place, CONDENSED) ? `Condensed, depth ${this.depths[place]}` : "Leaf summary"}, ${this.span(place)}`;
   }
 
   span(place) {

@@ -157,7 +157,7 @@ class Diagram {
   #fail(reason) {
     this.#leave();
     heights.delete(this.source);
-    this.problem = Object.assign(document.createElement("p"), { className: "diagram-problem small", textContent: `This diagram is not drawn: ${reason}` });
+    this.problem = Object.assign(document.createElement("p"), { className: "diagram-problem small", textContent: `This diagram cannot be drawn: ${reason}` });
     resizing(this.figure, () => {
       this.figure.dataset.shows = "source";
       this.toggle.hidden = true;

@@ -59,7 +59,7 @@ export function watchSearch(dialog, { sessionId, goTo }) {
       showTimes(hits);
       window.htmx.process(hits);
     } catch {
-      if (mine === asked) hits.textContent = "That could not be searched. Try again.";
+      if (mine === asked) hits.textContent = "The search failed. Try again.";
     }
   }
 

@@ -169,7 +169,7 @@ class Search {
       return false;
     }
     this.before.disabled = !this.#hits.length;
-    if (!this.#hits.length) this.status.textContent = "Nothing was found.";
+    if (!this.#hits.length) this.status.textContent = "No results.";
     else this.#gather(pages);
     return true;
   }

@@ -28,7 +28,7 @@ function choose(chosen) {
   find("chosen-files").hidden = !files.length;
   button.disabled = !files.length;
   const all = files.reduce((sum, file) => sum + file.size, 0);
-  if (all > Number(form.dataset.largest)) complain(new ApiError("REQUEST_TOO_LARGE", "These files are larger than an import may be."));
+  if (all > Number(form.dataset.largest)) complain(new ApiError("REQUEST_TOO_LARGE", "These files are larger than an import can be."));
 }
 
 function complain(error) {

@@ -8,13 +8,13 @@ const PAUSE = 220; // milliseconds: while the bar moves, only the conversation f
 const GATHER = 400; // milliseconds: events come in bursts
 const KEPT = 200; // answers that are not asked for again
 const WORDS = {
-  summarised: "summarised then",
-  left_out: "left out then, for lack of room",
-  quoted: "only quoted then",
+  summarised: "summarised",
+  left_out: "left out, no room",
+  quoted: "only quoted",
   absent: "not in this prompt",
-  later: "not said yet",
-  tombstoned: "without an output then: a tombstone",
-  shortened: "shortened then",
+  later: "not sent yet",
+  tombstoned: "output replaced by a tombstone",
+  shortened: "shortened",
   answer: "its answer",
 };
 const clock = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit" });
@@ -75,7 +75,7 @@ export class Saw {
     const seq = Number(of?.closest(".message").dataset.seq);
     const id = of ? this.#places.findLast(({ answer }) => answer === seq)?.id : call || this.#chosen || this.#places.at(-1)?.id;
     if (id) await this.#show(id, section ?? "", "replaceState");
-    else if (of) throw Object.assign(new Error("The record has no call that made this answer."), { page: of.href });
+    else if (of) throw Object.assign(new Error("The record has no call that wrote this answer."), { page: of.href });
   }
 
   hide() {
@@ -183,8 +183,8 @@ export class Saw {
   #markWith(id, told) {
     if (!this.#isShown) return;
     const place = this.#places.find((one) => one.id === id);
-    const shown = place ? told : { words: "This call is not one of a turn on this branch, so nothing is marked." };
-    this.#at("words").textContent = shown.words ?? "In the conversation, what this call was not shown as written is greyed.";
+    const shown = place ? told : { words: "This call does not belong to a turn on this branch, so no messages are greyed." };
+    this.#at("words").textContent = shown.words ?? "Messages that this call did not see word for word are greyed in the conversation.";
     this.#shown = [place, shown];
     this.transcript.root.dataset.lens = "";
     this.#watch.observe(this.transcript.root, { childList: true });

@@ -2,7 +2,7 @@
 import { fetchPart } from "./api.js";
 import { enhance } from "./enhance.js";
 
-const HINT = "Point at a summary, and its messages are lit in the conversation. Choose it to go there.";
+const HINT = "Point at a summary to highlight its messages in the conversation. Select it to go there.";
 const count = (number) => number.toLocaleString("en");
 const spanOf = ([first, last]) => (first === last ? count(first) : `${count(first)}–${count(last)}`);
 const sourceAt = (target) => target.closest?.("[data-messages]");
@@ -87,7 +87,7 @@ export class Summaries {
     const { firstSeq, lastSeq } = this.transcript;
     const [first, last] = [runs[0][0], runs.at(-1)[1]];
     const said = `${first === last ? "Message" : "Messages"} ${runs.map(spanOf).join(", ")}`;
-    if (firstSeq <= first && last <= lastSeq) return [`${said}: lit in the conversation.`];
+    if (firstSeq <= first && last <= lastSeq) return [`${said}: highlighted in the conversation.`];
     const link = Object.assign(document.createElement("a"), { href: `?at=${first}`, textContent: `Go to message ${count(first)}` });
     const none = last < firstSeq || lastSeq < first;
     return [`${said}: ${none ? "not loaded" : "not all of them are loaded"} in the conversation. `, link];

@@ -85,9 +85,9 @@ class Palette {
       if (mine !== this.#asked) return;
       this.#fill("sessions", [...titles.querySelectorAll(".palette-option")]);
       this.#fill("messages", [...hits.querySelectorAll(".hit-link")].slice(0, MESSAGES).map(asOption));
-      this.none.textContent = this.options.length ? "" : "Nothing found.";
+      this.none.textContent = this.options.length ? "" : "No results.";
     } catch {
-      if (mine === this.#asked) this.none.textContent = "That could not be searched. Try again.";
+      if (mine === this.#asked) this.none.textContent = "The search failed. Try again.";
     }
   }
 

@@ -26,14 +26,14 @@
       if (after === before) return after;
       before = after;
     }
-    return "<!DOCTYPE html><p>This cannot be shown.</p>";
+    return "<!DOCTYPE html><p>This preview cannot be shown.</p>";
   }
 
   addEventListener("message", ({ source, data }) => {
     if (source !== parent || typeof data?.source !== "string" || data.source.length > LONGEST) return;
     const frame = document.createElement("iframe");
     frame.setAttribute("sandbox", "");
-    frame.title = "What the code shows";
+    frame.title = "Preview of the code";
     frame.srcdoc = cleaned(data.source);
     Object.assign(frame.style, { display: "block", width: "100%", height: "100vh", border: "0", background: "white", colorScheme: "light" });
     document.body.style.margin = "0";

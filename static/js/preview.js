@@ -28,7 +28,7 @@ function makePane() {
   close.querySelector("use").setAttribute("href", "#icon-close");
   const made = element("aside", { className: "preview", id: "preview" });
   made.setAttribute("aria-labelledby", "preview-title");
-  const note = element("p", { className: "preview-note small soft", textContent: "Scripts do not run here, forms are not sent, links lead nowhere, and nothing is loaded from elsewhere." });
+  const note = element("p", { className: "preview-note small soft", textContent: "Scripts, forms and links are disabled, and nothing is loaded from other sites." });
   made.append(element("header", { className: "preview-head" }, element("h2", { id: "preview-title", tabIndex: -1 }), close), note, element("div", { className: "preview-body" }));
   return made;
 }

@@ -71,7 +71,7 @@ export class QueueList {
     const row = document.getElementById("queued").content.firstElementChild.cloneNode(true);
     row.dataset.key = key;
     row.querySelector("[data-queued-text]").textContent = text;
-    const facts = [parent ? "begins another branch" : "", model, files.length ? `${files.length} file${files.length === 1 ? "" : "s"}` : ""].filter(Boolean);
+    const facts = [parent ? "starts a new branch" : "", model, files.length ? `${files.length} file${files.length === 1 ? "" : "s"}` : ""].filter(Boolean);
     row.querySelector("[data-queued-facts]").textContent = facts.join(" · ");
     return row;
   }

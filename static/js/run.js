@@ -77,7 +77,7 @@ document.addEventListener("visibilitychange", refresh);
 const WORDS = {
   live: "",
   reconnecting: "Reconnecting… Nothing is lost.",
-  "signed-out": "You are signed out. Load the page again to sign in.",
+  "signed-out": "You are signed out. Reload the page to sign in.",
   gone: "This session no longer exists.",
 };
 let lost = 0;

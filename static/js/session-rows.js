@@ -9,9 +9,9 @@ import { watchStates } from "./row-states.js";
 import { showTimes } from "./times.js";
 
 const NOTES = {
-  archive: ["is in the archive now.", "reopen"],
-  reopen: ["is out of the archive.", "archive"],
-  trash: ["is in the trash now.", "restore"],
+  archive: ["was archived.", "reopen"],
+  reopen: ["was unarchived.", "archive"],
+  trash: ["was moved to the trash.", "restore"],
 };
 
 const apiOf = (row) => `/api/sessions/${encodeURIComponent(row.id)}`;

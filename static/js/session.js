@@ -37,7 +37,7 @@ const picker = find("model");
 const errorBox = find("composer-error");
 const draft = new Draft(sessionId);
 const RUNS_PACE = 1_000; // milliseconds
-const ENDS = { completed: "The answer is ready.", failed: "There is no answer: the turn failed." };
+const ENDS = { completed: "The answer is ready.", failed: "The turn failed without an answer." };
 const HINT = find("composer-hint")?.textContent;
 
 const isLooking = "looking" in page.dataset; // at another branch than the chosen one
@@ -105,15 +105,15 @@ function showState() {
 
 function hint(isEmpty) {
   if (sending.waiting) return "The turn is waiting for an answer above";
-  if (sending.sending && attachments.files.length) return "The files are inspected, then the turn starts";
+  if (sending.sending && attachments.files.length) return "Inspecting the files, then the turn starts";
   if (attachments.isSending) return "A file is uploading";
-  if (attachments.hasFailed) return "Remove the file that failed, or try it again";
+  if (attachments.hasFailed) return "Remove the failed file, or try it again";
   if (sending.running && !isEmpty) return "Enter adds it to the queue";
   return isEmpty && attachments.files.length ? "Write what to do with the files" : HINT;
 }
 
 function queueNote() {
-  if (sending.waiting) return "Sent when the turn has been answered and has ended";
+  if (sending.waiting) return "Sent when the waiting turn has ended";
   if (sending.running) return "Sent when this turn has ended";
   if (sending.isHeld) return "The last turn did not complete, so nothing is sent automatically";
   return "Sending";
@@ -409,7 +409,7 @@ function watchDialogs() {
       "/": doings.search,
       "?": doings.keys,
       m: () => textarea?.focus(),
-      y: () => (find("announcer").textContent = reading.copyLast() ? "The last answer is copied." : "There is no answer yet."),
+      y: () => (find("announcer").textContent = reading.copyLast() ? "Last answer copied." : "There is no answer yet."),
       n: () => location.assign("/"),
       p: () => find("pin")?.click(),
       c: toggleLens,

@@ -17,7 +17,7 @@ async function revoke(row) {
   row.querySelector(".share-what").append(badge);
   row.tabIndex = -1;
   row.focus();
-  say("The link is revoked: it opens nothing any more.");
+  say("The link is revoked and no longer works.");
 }
 
 document.addEventListener("click", ({ target }) => {
@@ -56,7 +56,7 @@ export function watchShareDialog(dialog, { api }) {
       expires_at: days.value ? new Date(Date.now() + Number(days.value) * DAY).toISOString() : null,
     });
     await show();
-    say("The link is made.");
+    say("Link created.");
     document.getElementById(made.id).querySelector("[data-copy-link]").focus();
   }
 

@@ -1,7 +1,7 @@
 // The switchers at messages that have siblings. Without this, they are plain forms that load the page anew.
 import { ApiError, csrfToken } from "./api.js";
 
-const REASON = "A turn is running. Another branch can be chosen when it has ended.";
+const REASON = "A turn is running. You can switch branches when it has ended.";
 
 async function choose(form, submitter) {
   const asked = new URLSearchParams(new FormData(form, submitter));

@@ -158,7 +158,7 @@ def test_the_page_says_what_the_server_says_and_marks_what_was_looked_at(admin: 
         "Its description has changed since it was marked." in admin.get("/tools/servers/files/tools/").content.decode()
     )
     stale = admin.post("/tools/servers/files/tools/", {"read_only": [digests["files__act"], "nonsense"]}, follow=True)
-    assert "listed otherwise since you looked" in stale.content.decode()
+    assert "have changed since you opened this page" in stale.content.decode()
     assert read_only() == set()
 
 

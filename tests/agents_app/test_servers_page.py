@@ -42,18 +42,18 @@ def said(client: Client, path: str, values: dict[str, str]) -> str:
 @pytest.mark.slow
 def test_a_server_is_attached_asked_changed_and_removed(admin: Client) -> None:
     page = said(admin, "/tools/servers/add/", filled(hostile("plain"), secrets="TOKEN=PATH\n"))
-    assert "hostile brings 1 tools." in page
+    assert "hostile has 1 tools." in page
     assert "<code>TOKEN</code> from <code>PATH</code>, set" in page
     assert "hostile__act" in page
     changed = filled(hostile("lies"), needs_approval="on", trust_annotations="on", name="other")
-    assert "hostile brings 3 tools, 3 left out." in said(admin, "/tools/servers/hostile/change/", changed)
+    assert "hostile has 3 tools, 3 left out." in said(admin, "/tools/servers/hostile/change/", changed)
     [server] = list_servers()
     assert (server.address.name, server.address.needs_approval, server.address.timeout_seconds) == (
         "hostile",
         True,
         30.0,
     )
-    assert "hostile brings 3 tools" in said(admin, "/tools/servers/hostile/refresh/", {})
+    assert "hostile has 3 tools" in said(admin, "/tools/servers/hostile/refresh/", {})
     assert "Remove hostile?" in admin.get("/tools/servers/hostile/remove/").content.decode()
     assert "hostile is removed" in said(admin, "/tools/servers/hostile/remove/", {})
     assert list_servers() == []
@@ -61,9 +61,9 @@ def test_a_server_is_attached_asked_changed_and_removed(admin: Client) -> None:
 
 def test_one_that_cannot_be_asked_says_why(admin: Client) -> None:
     page = said(admin, "/tools/servers/add/", filled(ServerAddress(name="away", argv=("/no/such/program",))))
-    assert "away is attached, and cannot be asked for its tools" in page
+    assert "away is attached, but its tools could not be listed" in page
     assert "not reachable" in page
-    assert "away cannot be asked" in said(admin, "/tools/servers/away/refresh/", {})
+    assert "The tools of the server away could not be listed" in said(admin, "/tools/servers/away/refresh/", {})
     assert load_server("away").problem
 
 

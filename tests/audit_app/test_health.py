@@ -77,9 +77,9 @@ def test_a_new_session_and_one_that_was_talked_in_need_nobody(alice: User) -> No
     assert found(session_id).is_well
     assert line(session_id, "Messages").words == "2 in 1 turns."
     assert line(session_id, "Search index").state is State.GOOD
-    assert line(session_id, "Summaries").words.startswith("Nothing is summarised")
+    assert line(session_id, "Summaries").words.startswith("No summaries yet")
     add_summary(session_id, claim(session_id), ids[:1], (1, 1))
-    assert line(session_id, "Summaries").words == "Messages up to #1 are summarised, 1 newer ones are not."
+    assert line(session_id, "Summaries").words == "Messages up to #1 are summarised. 1 newer ones are not."
 
 
 def test_what_summaries_lost_is_told_with_the_worst_of_them(alice: User) -> None:
@@ -234,7 +234,7 @@ def test_runs_of_operators_are_told(alice: User) -> None:
 def test_what_the_last_verification_found_is_told(alice: User) -> None:
     session_id = new_session(alice)
     exchange(session_id, "What about the tides?", "They turn.")
-    assert line(session_id, "Proof").label == "Verify it"
+    assert line(session_id, "Proof").label == "Verify this session"
     verify.ask(session_id, entries=9)
     tasks.verify()
     assert line(session_id, "Proof").state is State.GOOD
@@ -295,7 +295,7 @@ def test_the_health_of_the_site_is_there_for_staff_alone(browser: Client, staff:
     for words in (
         "Guards of the record",
         "No worker runs",
-        "Nothing waits.",
+        "The queue is empty.",
         "No model has asked",
         "free.",
         "every 10s",
@@ -343,14 +343,14 @@ def test_missing_guards_are_named(staff: Client) -> None:
 
 def test_the_whole_database_is_verified_for_staff_alone(staff: Client, browser: Client, alice: User) -> None:
     session_id = new_session(alice)
-    assert "It has not been verified from this page." in staff.get("/health/").content.decode()
+    assert "Not verified from this page yet." in staff.get("/health/").content.decode()
     assert browser.post("/health/verify/").status_code == 404
     assert staff.get("/health/verify/").status_code == 405
     assert staff.post("/health/verify/").status_code == 302
     assert "It waits for a worker." in staff.get("/health/").content.decode()
     tasks.verify()
     cache.clear()
-    assert "nothing differed" in staff.get("/health/").content.decode()
+    assert "No differences found" in staff.get("/health/").content.decode()
     assert not [check for check in site._proofs() if check.state is State.PROBLEM]
     exchange(session_id, "What about the tides?", "They turn.")
     SearchEntry.objects.filter(session_id=session_id).delete()

@@ -95,7 +95,7 @@ def test_columns_are_chosen_in_the_address(inspector: Client, anna: User) -> Non
 def test_a_mistake_is_said_beside_the_bar_and_leaves_the_rest(inspector: Client, anna: User) -> None:
     new_session(anna, title="one")
     shown = page(inspector, "modell:x")
-    assert "“modell:x” names no field. There are person, group," in shown
+    assert "“modell:x” is not a known field. Fields: person, group," in shown
     assert ">one<" not in shown
     answer = inspector.get("/observe/", {"q": "modell:x"}, headers={"HX-Target": "observed"})
     assert answer.headers["HX-Retarget"] == "#observe-problem"
@@ -174,7 +174,7 @@ def test_charts_come_after_the_list(inspector: Client, anna: User) -> None:
     charts = inspector.get("/observe/numbers/", {"q": "person:anna after:1d"}).content.decode()
     for name in ("Sessions", "Calls", "Errors", "Latency", "Tokens", "Cost", "Compactions"):
         assert f"<strong>{name}</strong>" in charts
-    assert "1 in all" in charts
+    assert "1 in total" in charts
     assert "by hour (UTC)" in charts
     for text in ("person:nobody", "after:2026-11-19 before:2026-11-10", "after:2001-01-01"):
         assert inspector.get("/observe/numbers/", {"q": text}).status_code == 200

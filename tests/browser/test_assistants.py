@@ -17,7 +17,7 @@ def test_an_assistant_is_made_asked_edited_and_removed(portal: Portal, open_page
     page.get_by_role("navigation", name="Sessions").get_by_role("link", name="Assistants", exact=True).click()
     page.get_by_role("link", name="New assistant", exact=True).click()
     page.get_by_role("button", name="Create assistant", exact=True).click()
-    expect(page.get_by_text("Nothing has been saved yet.")).to_be_visible()
+    expect(page.get_by_text("Nothing has been saved.")).to_be_visible()
     page.get_by_label("Name", exact=True).fill("Lighthouse keeper")
     page.get_by_label("Instructions", exact=True).fill("Speak of lighthouses.")
     page.get_by_label("Model", exact=True).select_option("demo")

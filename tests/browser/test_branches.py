@@ -95,7 +95,7 @@ def test_a_message_elsewhere_is_shown_with_a_way_to_go_on_there(portal: Portal, 
     page.keyboard.press("g")
     page.get_by_label("Number or id").fill("4")
     page.keyboard.press("Enter")
-    expect(page.locator("#looking-note")).to_contain_text("You are looking at branch 0")
+    expect(page.locator("#looking-note")).to_contain_text("You are viewing branch 0")
     expect_path(page, 1, 2, 3, 4)
     switcher(page, "#msg-1").get_by_role("button", name="Next version").click()
     expect_path(page, 5, 6)

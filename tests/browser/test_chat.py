@@ -123,7 +123,7 @@ def test_send_now_stops_the_answer_and_edit_takes_it_back_into_the_box(portal: P
     page.locator(".queued", has_text="later").get_by_role("button", name="Edit this message").click()
     assert box_of(page) == "later"
     page.locator(".queued", has_text="never mind").get_by_role("button", name="Send now").click()
-    expect(page.get_by_text("Stopped. What was said so far is kept.")).to_be_visible()
+    expect(page.get_by_text("Stopped. The answer so far is kept.")).to_be_visible()
     expect(page.locator(".message-user").last).to_contain_text("never mind, this")
     wait_for_end(page)
     assert spoken(portal, session_id)[0::2] == ["!slow 80 !long 400", "never mind, this"]

@@ -65,7 +65,7 @@ def test_pointing_at_a_sentence_lights_up_the_messages_that_it_rests_on(
     expect(lit).to_have_count(1)
     expect(lit).to_contain_text(f"Message {seq},")
     expect(lit).to_be_in_viewport(ratio=0.9)
-    expect(page.get_by_role("status").filter(has_text="word for word")).to_contain_text(f"message {seq}")
+    expect(page.get_by_role("status").filter(has_text="Quoted from")).to_contain_text(f"message {seq}")
     page.mouse.move(0, 0)
     expect(lit).to_have_count(0)
 

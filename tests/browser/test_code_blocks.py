@@ -92,7 +92,7 @@ def test_html_is_shown_beside_the_conversation_and_escape_closes_it(
     opener = page.get_by_role("button", name="Preview", exact=True)
     opener.press("Enter")
     pane = page.get_by_role("complementary", name="Preview of HTML")
-    expect(pane.get_by_text("Scripts do not run here")).to_be_visible()
+    expect(pane.get_by_text("Scripts, forms and links are disabled")).to_be_visible()
     expect(pane.get_by_role("heading")).to_be_focused()
     shown = pane.frame_locator("iframe").frame_locator("iframe")
     expect(shown.get_by_role("heading", name="Tides")).to_have_css("color", "rgb(1, 2, 3)")

@@ -149,7 +149,7 @@ def test_an_upload_goes_on_after_a_lost_connection_and_can_be_given_up(
     page.route(re.compile("/api/uploads/"), once_broken)
     page.locator("#file-picker").set_input_files(str(log))
     chip = page.locator(".attachment")
-    expect(chip).to_contain_text("resumes by itself")
+    expect(chip).to_contain_text("resumes automatically")
     expect(page.get_by_role("button", name="Send")).to_be_disabled()
     expect(chip).to_contain_text("ready")
     assert sent[0] == 0

@@ -22,9 +22,7 @@ def test_a_model_is_added_with_its_key_and_answers(portal: Portal, open_page: Op
         page.get_by_label("Model", exact=True).fill("anthropic/claude-opus-4-1")
         expect(page.get_by_text("Known: a window of 200,000 tokens")).to_be_visible()
         expect(page.get_by_label("Name", exact=True)).to_have_value("claude-opus-4-1")
-        page.get_by_label("Provider", exact=True).select_option(
-            label="A server of your own that speaks the OpenAI protocol"
-        )
+        page.get_by_label("Provider", exact=True).select_option(label="Your own OpenAI-compatible server")
         page.get_by_label("Address").fill(server.base_url)
         page.get_by_label("Model", exact=True).fill("openai/ok")
         page.get_by_label("Name", exact=True).fill("typed-in")

@@ -68,7 +68,7 @@ def test_a_phrase_leads_to_the_summary_beside_its_originals_and_to_the_call_that
     hit = found(page, EARLY)
     expect(hit).to_contain_text(re.compile(r"not in context since turn \d"))
     hit.get_by_role("link", name="Summary that covers it").click()
-    expect(page.get_by_role("heading", name=re.compile(r"Leaf of messages \d+–\d+"))).to_be_visible()
+    expect(page.get_by_role("heading", name=re.compile(r"Leaf summary of messages \d+–\d+"))).to_be_visible()
     expect(page.get_by_role("heading", name="What the model reads")).to_be_visible()
     original = page.locator(".source", has_text="full context now")
     original.locator(".fold > summary").click()

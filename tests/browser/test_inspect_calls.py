@@ -51,7 +51,7 @@ def test_from_words_that_were_compacted_away_to_the_calls_that_saw_them(compacte
     page.keyboard.press("End")
     expect(page.get_by_text("For a turn, asked of demo")).to_be_visible()
     page.get_by_role("link", name="Difference").click()
-    expect(page.get_by_text("A summary stands for it now.").first).to_be_visible()
+    expect(page.get_by_text("A summary covers it now.").first).to_be_visible()
     page.get_by_role("link", name="Payload").click()
     expect(page.locator("pre", has_text='"messages"')).to_be_visible()
     for width, scheme in LOOKS:

@@ -81,7 +81,7 @@ def test_from_the_whole_drawing_to_the_original_words(
     while not page.locator("#dag-said").inner_text().startswith("Leaf"):
         page.keyboard.press("ArrowDown")
     leaf = next(summary for summary in summaries if summary["kind"] == "leaf")
-    expect(detail.get_by_role("heading", level=2)).to_have_text(f"Leaf of messages 1–{leaf['last_seq']}")
+    expect(detail.get_by_role("heading", level=2)).to_have_text(f"Leaf summary of messages 1–{leaf['last_seq']}")
     expect(detail.get_by_role("navigation", name="Summaries that cover it").get_by_role("link")).not_to_have_count(0)
     page.wait_for_url(re.compile(rf"[?&]id={leaf['id']}"))
     page.keyboard.press("ArrowDown")
@@ -167,7 +167,7 @@ def test_what_is_summarised_meanwhile_is_drawn_and_what_is_chosen_and_seen_stays
     page.get_by_role("application").focus()
     page.keyboard.press("ArrowRight")
     title = page.get_by_label("The chosen summary").get_by_role("heading", level=2)
-    expect(title).to_contain_text("Leaf of messages 1–")
+    expect(title).to_contain_text("Leaf summary of messages 1–")
     page.keyboard.press("+")
     page.wait_for_url(re.compile(r"[?&]from="))
     shown, chosen = page.locator("#dag-range").inner_text(), title.inner_text()

@@ -31,5 +31,5 @@ def test_a_key_is_made_copied_used_and_revoked(portal: Portal, open_page: Open) 
     expect(page.get_by_role("heading", name="Your new key")).to_have_count(0)
     page.once("dialog", lambda dialog: dialog.accept())
     page.get_by_role("button", name="Revoke Harbour bell").click()
-    expect(page.get_by_text("is revoked. It no longer opens anything.")).to_be_visible()
+    expect(page.get_by_text("is revoked and no longer works.")).to_be_visible()
     assert status() == 401

@@ -114,7 +114,7 @@ def test_a_session_is_verified_with_progress_and_what_was_changed_is_named(
     result.locator(".problems a").click()
     expect(page.locator("#entry")).to_contain_text("differs")
     page.goto(f"/sessions/{session_id}/inspect/health/")
-    expect(page.get_by_text("Problems that the last verification found: 1.")).to_be_visible()
+    expect(page.get_by_text("Problems found by the last verification: 1.")).to_be_visible()
 
     with unguarded(portal, "message_parts"):
         execute(portal, (f"UPDATE message_parts SET content = substr(content, 2) WHERE id = ({part})", (session_id,)))

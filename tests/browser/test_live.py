@@ -152,7 +152,7 @@ def test_escape_stops_the_answer_and_keeps_what_was_said(portal: Portal, open_pa
     wait_for_words(page, 6)
     page.keyboard.press("Escape")
     wait_for_end(page)
-    expect(page.get_by_text("Stopped. What was said so far is kept.")).to_be_visible()
+    expect(page.get_by_text("Stopped. The answer so far is kept.")).to_be_visible()
     assert len(answer(page)) > 20
     assert answer(page) == spoken(portal, session_id)[-1]
     expect(page.locator("#state-badge")).to_have_text("cancelled")
@@ -172,7 +172,7 @@ def test_the_stop_button_does_the_same(portal: Portal, open_page: Open) -> None:
     page.emulate_media(reduced_motion="reduce")
     page.get_by_role("button", name="Stop").click()
     wait_for_end(page)
-    expect(page.get_by_text("Stopped. What was said so far is kept.")).to_be_visible()
+    expect(page.get_by_text("Stopped. The answer so far is kept.")).to_be_visible()
 
 
 def test_a_failing_model_is_explained_and_the_session_goes_on(portal: Portal, open_page: Open) -> None:

@@ -26,7 +26,7 @@ def test_the_bar_is_reached_by_keyboard_and_a_mistake_leaves_the_list(portal: Po
     expect(bar).to_be_focused()
     bar.fill("modell:x")
     page.keyboard.press("Enter")
-    expect(page.get_by_role("alert").filter(has_text="names no field")).to_be_visible()
+    expect(page.get_by_role("alert").filter(has_text="is not a known field")).to_be_visible()
     expect(row).to_be_visible()
     expect(page).to_have_url(re.compile("q=title"))
     bar.fill('title:"observed by keyboard" -person:nobody')

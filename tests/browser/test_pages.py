@@ -225,7 +225,7 @@ def test_a_compaction_in_the_worker_shows_its_divider_and_the_summary_opens(port
     usual, warning, at_level_3 = divider.evaluate(COLOURS)
     assert usual != warning == at_level_3
     divider.locator("summary").first.click()
-    if (leaf := divider.get_by_text("Leaf of messages 1–")).count():  # It wrote several summaries.
+    if (leaf := divider.get_by_text("Leaf summary of messages 1–")).count():  # It wrote several summaries.
         leaf.click()
     expect(divider.locator(".summary-text").first).not_to_be_empty()
     divider.get_by_role("link", name=re.compile(r"Messages \d+–\d+")).first.click()

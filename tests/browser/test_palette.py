@@ -69,7 +69,7 @@ def test_what_is_nowhere_is_said_so(pelican: str, open_page: Open) -> None:
     page = open_page("/files/")
     page.keyboard.press("Control+k")
     page.keyboard.type("<zyzzyva>")  # no word that another test may have said
-    expect(page.locator("#palette")).to_contain_text("Nothing found.")
+    expect(page.locator("#palette")).to_contain_text("No results.")
     page.keyboard.press("Enter")
     expect(page.locator("#palette")).to_be_visible()
     page.keyboard.press("Escape")

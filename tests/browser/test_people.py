@@ -67,11 +67,11 @@ def test_a_person_is_invited_comes_in_and_is_closed_out(portal: Portal, open_pag
         expect(page.get_by_role("link", name="All sessions")).to_be_visible()
 
         act(staff, "Close account")
-        expect(staff.get_by_text("The account is closed. Nothing of it was deleted.")).to_be_visible()
+        expect(staff.get_by_text("The account is closed. Its sessions are kept.")).to_be_visible()
         assert axe(staff) == []
         page.goto("/")
         expect(page.get_by_role("button", name="Sign in")).to_be_visible()
-        staff.get_by_role("button", name="Open again").click()
-        expect(staff.get_by_text("The account is open again.")).to_be_visible()
+        staff.get_by_role("button", name="Reopen account").click()
+        expect(staff.get_by_text("The account is reopened.")).to_be_visible()
     finally:
         nora.close()

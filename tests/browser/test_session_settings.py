@@ -24,7 +24,7 @@ def test_instructions_and_tools_are_changed_and_the_next_prompt_has_them(portal:
     tools.get_by_role("checkbox", name="lcm_expand").uncheck()
     page.get_by_label("Temperature").fill("9")
     page.get_by_role("button", name="Save").click()
-    expect(page.get_by_text("Nothing has been saved yet")).to_be_visible()
+    expect(page.get_by_text("Nothing has been saved.")).to_be_visible()
     expect(page.get_by_label("Instructions", exact=True)).to_have_value("Answer like a harbour master.")
     page.get_by_label("Temperature").fill("0.5")
     page.get_by_role("button", name="Save").click()

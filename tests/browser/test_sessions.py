@@ -85,7 +85,7 @@ def test_the_menu_of_a_row_renames_labels_archives_and_forks(portal: Portal, ope
     expect(page).to_have_url(re.compile(r"label=stage%3Dreview"))
     expect(page.locator(".session-row")).to_have_count(1)
     choose("Archive")
-    expect(row.get_by_text("is in the archive now.")).to_be_hidden()
+    expect(row.get_by_text("was archived.")).to_be_hidden()
     undo = page.get_by_role("button", name="Undo")
     expect(undo).to_be_focused()
     undo.press("Enter")

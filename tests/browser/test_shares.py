@@ -22,7 +22,7 @@ def test_a_session_is_shared_from_its_menu_copied_and_revoked(portal: Portal, op
     page.get_by_label("More about this session").click()
     page.get_by_role("button", name="Share…").click()
     dialog = page.get_by_role("dialog", name="Share")
-    expect(dialog.get_by_label("Who may open it")).to_be_focused()
+    expect(dialog.get_by_label("Who can open it")).to_be_focused()
     expect(dialog.get_by_label("Usernames")).to_be_hidden()
     dialog.get_by_label("Expires").select_option("In a week")
     dialog.get_by_role("button", name="Create link").press("Enter")
@@ -43,7 +43,7 @@ def test_a_session_is_shared_from_its_menu_copied_and_revoked(portal: Portal, op
     dialog.get_by_role("button", name="Revoke").press("Enter")
     expect(dialog.get_by_text("revoked", exact=True)).to_be_visible()
     assert other.reload().status == 404
-    expect(other.get_by_text("This link opens nothing.")).to_be_visible()
+    expect(other.get_by_text("This link does not work.")).to_be_visible()
     page.keyboard.press("Escape")
     expect(dialog).to_be_hidden()
 
@@ -55,7 +55,7 @@ def test_an_answer_is_shared_up_to_there_with_some_people(portal: Portal, open_p
     page.locator("#msg-2").get_by_role("button", name="Share up to here").click()
     dialog = page.get_by_role("dialog", name="Share")
     expect(dialog.get_by_text("up to message 2")).to_be_visible()
-    dialog.get_by_label("Who may open it").select_option("people")
+    dialog.get_by_label("Who can open it").select_option("people")
     names = dialog.get_by_label("Usernames")
     names.fill("nobody-here")
     names.press("Enter")

@@ -18,7 +18,7 @@ def test_a_session_is_deleted_undone_restored_and_deleted_for_good(portal: Porta
     page = open_page("/sessions/")
     main = page.locator("main")
     main.get_by_role("link", name="Jetty", exact=True).press("Delete")
-    expect(main.get_by_text("is in the trash now.")).to_be_visible()
+    expect(main.get_by_text("was moved to the trash.")).to_be_visible()
     in_sidebar = page.locator("#sidebar").get_by_role("link", name="Jetty")
     expect(in_sidebar).to_have_count(0)
     undo = main.get_by_role("button", name="Undo")

@@ -235,7 +235,7 @@ def test_a_summary_shows_its_text_its_sources_and_what_stands_for_it(session_id:
     assert "How high?" in page
     assert reverse("admin:compaction_app_summarynode_change", args=[top.replace("_", "_5F")]) in page
     above = inspector.get(reverse("admin:compaction_app_summarynode_change", args=[top])).content.decode()
-    assert "Leaf of messages 1–2" in above
+    assert "Leaf summary of messages 1–2" in above
     assert page_of(SummaryNode.objects.get(id=leaf)) in above
 
 

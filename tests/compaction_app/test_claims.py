@@ -264,7 +264,7 @@ def test_the_page_marks_each_sentence_and_counts_those_that_rest_on_nothing(
     page = owner_client.get(address.format(first)).content.decode()
     assert "1 of 2 sentences has no source in the conversation." in " ".join(page.split())
     assert page.count('role="button"') == 2
-    assert "Said word for word in message 1." in page
+    assert "Quoted from message 1." in page
     assert 'claim-note-none">no source</span>' in page
     page = owner_client.get(address.format(top)).content.decode()
     assert f'data-sources="{first}" data-messages="1"' in page

@@ -135,7 +135,7 @@ async def test_a_phrase_that_was_compacted_away_leads_to_its_summary_and_to_the_
     assert f"summary of messages {summary.first_seq}–{summary.last_seq}" in shown
     after = calls[calls.index(saw[-1]) + 1]
     difference = await db(page, reader, "inspect-call", session.id, after.id, section="difference")
-    assert "A summary stands for it now." in difference
+    assert "A summary covers it now." in difference
     assert reverse("inspect-sightings", args=[session.id, question.id]) in difference
     answer = (await db(load_messages, session.id))[1]
     written = await db(page, reader, "inspect-sightings", session.id, answer.id)
@@ -169,9 +169,9 @@ async def test_the_difference_of_any_two_calls_is_counted_and_priced(session, sc
     answer = await db(reader.get, reverse("inspect-call", args=[session.id, last.id]), {"compare": first.id})
     grown = sum(change["tokens"] or 0 for change in answer.context["changes"])
     assert grown == last.estimated_tokens - first.estimated_tokens
-    assert "It was said since then." in shown
+    assert "Added since then." in shown
     one_kind = await db(page, reader, "inspect-call", session.id, last.id, section="difference", change="grew")
-    assert "It was said since then." not in one_kind
+    assert "Added since then." not in one_kind
     beginning = await db(page, reader, "inspect-call", session.id, first.id, section="difference")
     assert "This is the first call, so everything is new" in beginning
     await db(page, reader, "inspect-call", session.id, first.id, compare=last.id, status=422)

@@ -237,7 +237,7 @@ def test_large_numbers_are_set_in_groups_of_three(owner: User, owner_client: Cli
     messages = add_turn(session_id, "How high?")
     summary_id = add_summary(session_id, claim(session_id), messages, (1, 12_000), count=12_000)
     page = shown(owner_client, f"/sessions/{session_id}/inspect/summaries/{summary_id}/")
-    assert "Leaf of messages 1–12,000" in page
+    assert "Leaf summary of messages 1–12,000" in page
     assert "12,000 messages, kept word for word" in page
     assert not re.search(r">[^<]*12000", page)
     assert "1–12,000" in shown(owner_client, f"/sessions/{session_id}/inspect/summaries/rows/")
@@ -254,7 +254,7 @@ def test_a_summary_says_how_it_was_written_and_where_it_stands(tree: Tree, owner
     assert texts_in(shown(owner_client, f"{tree.here}replies/{tried}/"), "pre") == ["A reply of no use."]
     top = shown(owner_client, f"{tree.here}{tree.top}/")
     assert "in the context now" in top
-    assert "Leaf of messages 1–4" in top
+    assert "Leaf summary of messages 1–4" in top
 
 
 def test_a_summary_is_a_part_of_a_page_too_and_has_one_address(tree: Tree, owner_client: Client) -> None:

@@ -104,7 +104,7 @@ async def test_the_bar_has_every_call_of_a_turn_with_its_number_and_answer(sessi
         if call.purpose == "turn"
     ]
     summary = next(call for call in calls if call.purpose == "summary")
-    assert (await db(shown, reader, session.id, summary.id))["words"].startswith("This call was made outside the turns")
+    assert (await db(shown, reader, session.id, summary.id))["words"].startswith("This call was made outside a turn")
 
 
 async def test_a_branch_has_its_own_calls_and_they_saw_its_own_messages(session, script, reader):
@@ -204,10 +204,10 @@ def test_what_the_record_does_not_give_is_said_in_words(session, reader, manifes
     assert places(reader, session.id) == []
     add_turn(session.id, "How high is the tide?")
     call = ModelCall.objects.get(purpose="turn")
-    assert "does not give" in shown(reader, session.id, call.id)["words"]  # its manifest is none
+    assert "does not show" in shown(reader, session.id, call.id)["words"]  # its manifest is none
     with change(session.id) as record:
         call_id = start_call(record, call.turn_id, manifest=manifest, context_seq=1)
-    assert "does not give" in shown(reader, session.id, call_id)["words"]
+    assert "does not show" in shown(reader, session.id, call_id)["words"]
     assert [id for id, *_ in places(reader, session.id)] == [call.id, call_id]
 
 
@@ -217,7 +217,7 @@ def test_a_request_of_a_program_is_on_the_bar_and_marks_nothing(session, reader)
     with change(session.id) as record:
         call_id = start_call(record, turn_id, manifest=[], context_seq=1, purpose=GATEWAY)
     assert places(reader, session.id)[-1][0] == call_id
-    assert shown(reader, session.id, call_id)["words"].startswith("A program made this prompt")
+    assert shown(reader, session.id, call_id)["words"].startswith("A program wrote this prompt")
 
 
 def make_long(session_id: str) -> list[str]:

@@ -97,7 +97,7 @@ def test_a_message_that_was_quoted_says_in_which_calls(session: SessionRecord, a
     assert [(end["call"].id, end["how"]) for end in beside["ends"]] == [(ids[0], "quoted"), (ids[-1], "quoted")]
     shown = read(client, alice, "inspect-sightings", session.id, message.id)
     assert "It was retrieved in 3 calls. The first and the last:" in shown
-    assert "some of it is quoted in its prompt" in shown
+    assert "partly quoted in its prompt" in shown
 
 
 def test_many_calls_are_counted_with_the_queries_of_a_few(session: SessionRecord, alice: User) -> None:

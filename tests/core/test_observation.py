@@ -88,12 +88,12 @@ def test_what_has_a_colon_is_found_in_quotation_marks_and_typographic_ones_count
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("modell:x", "“modell:x” names no field. There are person, group,"),
+        ("modell:x", "“modell:x” is not a known field. Fields: person, group,"),
         ("tokens>many", "“tokens>many” needs a number. Write it as tokens>100k."),
         ("turns>1.5", "needs a whole number"),
         ("model>x", "cannot be compared with >. Write it as model:gpt-*."),
         ("model:", "“model:” has no value. Write it as model:gpt-*."),
-        ("state:gone", "has another value than state may have: running, suspended,"),
+        ("state:gone", "is not a valid value for state. Use one of: running, suspended,"),
         ("after:yesterday", "needs a date, a time or a period such as 7d or 24h. Write it as after:2026-11-01."),
         ('model:"x', "A quotation mark (\") is not closed."),
         ("...", "“...” has no word in it."),

@@ -95,7 +95,7 @@ def test_the_list_has_everyone_with_what_they_are(inspector: Client, ada: User) 
     page = text(inspector, "/people/")
     for words in ("ada", "administrator", "bob@example.org", "Writers", "$0 of $5.00", "0 of 1,000 tokens", "closed"):
         assert words in page
-    assert "No name or mail address" in text(inspector, "/people/", q="nosuch")
+    assert "No name or email address" in text(inspector, "/people/", q="nosuch")
     found = text(inspector, "/people/", q="BOB@")
     assert f"/people/{bob.pk}/" in found
     assert f"/people/{ada.pk}/" not in found
@@ -228,7 +228,7 @@ def test_staff_change_nobody_who_may_do_more(subtests: Any) -> None:
         user.refresh_from_db()
         assert user.is_active
         assert user.has_usable_password()
-        assert "Only an administrator changes" in text(client, f"/people/{user.pk}/").replace("only", "Only")
+        assert "Only an administrator can change" in text(client, f"/people/{user.pk}/").replace("only", "Only")
 
 
 def test_a_closed_account_with_more_rights_stays_out_of_reach() -> None:
@@ -398,7 +398,7 @@ def test_a_name_that_was_taken_in_the_meantime_is_told_at_its_field(inspector: C
 @pytest.mark.parametrize(
     "values",
     [
-        {"email": "no mail"},
+        {"email": "does not send email"},
         {"email": "a@b.example\nBcc: x@y.example"},
         {"role": "king"},
         {"groups": ["x"]},
@@ -413,18 +413,18 @@ def test_bad_values_are_told_at_their_field(inspector: Client, values: dict[str,
 def test_with_a_mail_host_the_link_is_mailed_too(inspector: Client, settings: Any) -> None:
     settings.EMAIL_HOST = "mail.example"
     page = invited(inspector, email="nora@example.org")
-    assert "It was mailed to" in page
+    assert "It was emailed to" in page
     [sent] = mail.outbox
     assert sent.to == ["nora@example.org"]
     assert link_in(page) in sent.body
-    assert "It was mailed" not in invited(inspector, username="without")
+    assert "It was emailed" not in invited(inspector, username="without")
 
 
 def test_a_mail_that_fails_loses_neither_the_account_nor_the_link(inspector: Client, settings: Any) -> None:
     settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
     settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", 1
     page = invited(inspector, email="nora@example.org")
-    assert "It could not be mailed" in page
+    assert "It could not be emailed" in page
     assert Client().post(link_in(page), CHOSEN).status_code == 302
 
 
@@ -469,7 +469,7 @@ def test_a_limit_refills_each_day_and_other_limits_stay(inspector: Client) -> No
     put_account_limits(bob.pk, {"user": {"tokens": 7}})
     path = f"/people/{bob.pk}/limits/"
     page = inspector.post(path, {"cost": "1.5", "tokens": "1000", "before": "{}"}).content.decode()
-    assert "The limits are saved" in page
+    assert "Limits saved" in page
     assert "0 of 1,000 tokens a day" in page
     limits = {"user": {"tokens": 7}, "day": {"tokens": 1000, "cost_micros": 1_500_000}}
     assert load_account_limits(bob.pk) == limits
@@ -552,12 +552,12 @@ def test_a_closed_account_opens_nothing_and_keeps_everything(inspector: Client) 
     assert list_keys(owner_id=bob.pk)[0].revoked_at is not None
     assert inspector.post(f"/people/{bob.pk}/link/").status_code == 403
     assert inspector.get(f"/sessions/{session}/inspect/").status_code == 200
-    assert "The account is open again" in inspector.post(f"/people/{bob.pk}/reopen/").content.decode()
+    assert "The account is reopened" in inspector.post(f"/people/{bob.pk}/reopen/").content.decode()
     assert not is_in(browser)
     assert signed_in_by_password(bob)
     assert program.get("/api/sessions").status_code == 401
     said = [entry.get_change_message() for entry in LogEntry.objects.order_by("pk")]
-    assert said == ["Closed, with 1 API key.", "Opened again."]
+    assert said == ["Closed, with 1 API key.", "Reopened."]
 
 
 def test_a_key_is_revoked_for_its_owner(inspector: Client) -> None:

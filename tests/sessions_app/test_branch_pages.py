@@ -81,7 +81,7 @@ def test_a_page_shows_the_path_to_the_chosen_branch_and_where_others_leave_it(as
 def test_another_branch_is_looked_at_without_being_chosen(ask: Ask, tree: str) -> None:
     page = ask(f"/sessions/{tree}/", branch=0)
     assert (seqs(page), versions(page)) == ([1, 2, 3, 4], {0: "1 of 2", 2: "1 of 2"})
-    assert "You are looking at branch 0. The conversation goes on on branch 2." in page
+    assert "You are viewing branch 0. The conversation continues on branch 2." in page
     assert "data-looking" in page
     assert 'id="composer"' not in page
     assert 'data-act="edit"' not in page
@@ -101,7 +101,7 @@ def test_a_branch_that_is_not_there_is_said_in_words(browser: Client, tree: str,
 def test_a_jump_to_a_message_elsewhere_shows_its_branch_and_says_so(browser: Client, ask: Ask, tree: str) -> None:
     page = ask(f"/sessions/{tree}/", at=6)
     assert seqs(page) == [1, 2, 5, 6]
-    assert "You are looking at branch 1." in page
+    assert "You are viewing branch 1." in page
     assert "data-elsewhere" in ask(f"/sessions/{tree}/messages/", at=6, branch=2)
     assert "data-elsewhere" not in ask(f"/sessions/{tree}/messages/", at=6, branch=1)
     # Of the branches that lead there, the chosen one is the first choice.
@@ -152,18 +152,18 @@ def test_one_message_is_rendered_with_its_switcher(ask: Ask, tree: str) -> None:
 
 
 def test_where_nothing_is_new_no_end_is_shown(ask: Ask, tree: str) -> None:
-    assert "Nothing has been said" not in ask(f"/sessions/{tree}/messages/", after=8, branch=2)
+    assert "No messages on this branch yet." not in ask(f"/sessions/{tree}/messages/", after=8, branch=2)
 
 
 def test_a_branch_on_which_nothing_was_said_yet_can_be_left(ask: Ask, tree: str) -> None:
     number = branch(tree, parent=0, after=3)
     page = ask(f"/sessions/{tree}/")
     assert seqs(page) == [1, 2, 3]
-    assert "Nothing has been said on this branch yet." in page
+    assert "No messages on this branch yet." in page
     assert versions(page) == {0: "1 of 2", 2: "1 of 2", 3: "2 of 2"}
     for query in ({"before": 3}, {"after": 3}, {"after": 1}):
         shown = ask(f"/sessions/{tree}/messages/", branch=number, **query)
-        assert ("Nothing has been said" in shown) == (query == {"after": 1})
+        assert ("No messages on this branch yet." in shown) == (query == {"after": 1})
     branch(tree, parent=0, after=0)
     page = ask(f"/sessions/{tree}/")
     assert seqs(page) == []

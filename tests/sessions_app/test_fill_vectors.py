@@ -56,10 +56,10 @@ def test_the_health_of_the_site_says_how_far_vectors_are(monkeypatch: pytest.Mon
     def said() -> list[tuple[str, str]]:
         return [(str(check.state.value), check.words) for check in health._vectors()]
 
-    behind = "Sessions with texts that the model has yet to read: 1; words alone answer for these."
+    behind = "Sessions with texts that the model has yet to read: 1; search uses only words for these."
     assert said() == [("note", behind)]
     vectors.fill()
-    assert said() == [("good", "Every text was read by the embedding model.")]
+    assert said() == [("good", "The embedding model has read every text.")]
     LanguageModel.objects.all().delete()
     assert said()[0][0] == "look"
     monkeypatch.setattr(health, "site_config", Config)

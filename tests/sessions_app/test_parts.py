@@ -231,7 +231,7 @@ def test_nothing_waits_for_a_call_that_the_provider_ran(talk: str, browser: Clie
     turn_id = str(load_messages(talk)[-1].turn_id)
     assert not leaves_open(turn_id)
     assert unanswered_tools(turn_id) == []
-    assert "Its provider gave no result." in browser.get(f"/sessions/{talk}/").content.decode()
+    assert "The provider returned no result." in browser.get(f"/sessions/{talk}/").content.decode()
     assert load_messages(talk)[-1].id == ids[1]
 
 

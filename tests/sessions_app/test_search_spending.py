@@ -135,13 +135,13 @@ def test_workers_pause_for_a_person_and_go_on_with_others_and_when_there_is_more
     assert len(embedder.asked) == 1
     assert "get no vectors for now" in caplog.text
     [check] = health._vectors()
-    assert check.words.endswith("2 of them wait, since a spending limit of their owners is used up.")
+    assert check.words.endswith("2 of them are waiting, because their owners have reached a spending limit.")
     assert "2 sessions have texts to read" in printed("fill_vectors")
 
     put_account_limits(reader.pk, {"day": {"tokens": 1_000}})
     fill_vectors()
     assert SearchVector.objects.count() == 8
-    assert [check.words for check in health._vectors()] == ["Every text was read by the embedding model."]
+    assert [check.words for check in health._vectors()] == ["The embedding model has read every text."]
 
 
 def test_a_batch_that_a_limit_leaves_no_room_for_is_made_smaller_and_what_was_paid_is_kept(

@@ -563,7 +563,7 @@ def test_a_long_session_is_read_on_and_its_queries_do_not_grow(owner: Client, gu
 def test_the_page_of_links_lists_all_with_who_opened_them(
     owner: Client, guest: Client, alice: User, harbour: str
 ) -> None:
-    assert "You have shared nothing yet." in opened(owner, "/shares/")
+    assert "No shared links yet." in opened(owner, "/shares/")
     made = share(owner, harbour, audience="people", people=["bob"])
     opened(guest, made["path"])
     page = opened(owner, "/shares/")

@@ -41,7 +41,7 @@ def add_call(session_id: str, **values: Any) -> None:
 
 def test_without_calls_the_page_says_what_will_stand_there(ask: Callable[..., str]) -> None:
     page = ask("/usage/")
-    assert "No model was called in this period." in page
+    assert "No model calls in this period." in page
     assert "<svg viewBox" not in page.split("<main")[1]
 
 

@@ -77,7 +77,7 @@ def test_a_place_before_or_after_everything_is_the_first_or_last_message(at: str
     exchange(session_id, "first", "last")
     here = re.findall(r'id="msg-(\d+)"[^>]*data-here', ask(f"/sessions/{session_id}/", at=at))
     assert here == ["1" if at in ("0", "1999-01-01") else "2"]
-    assert "Nothing has been said yet." in ask(f"/sessions/{new_session(reader)}/", at=at)
+    assert "No messages yet." in ask(f"/sessions/{new_session(reader)}/", at=at)
 
 
 @pytest.mark.parametrize(

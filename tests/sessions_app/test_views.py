@@ -91,7 +91,7 @@ def test_numbers_beyond_every_database_are_only_large(browser: Client, reader: U
 
 
 def test_a_session_without_messages_says_so(ask: Ask, reader: User) -> None:
-    assert "Nothing has been said yet." in ask(f"/sessions/{new_session(reader, title='')}/")
+    assert "No messages yet." in ask(f"/sessions/{new_session(reader, title='')}/")
 
 
 def test_a_message_shows_what_was_said_by_whom_and_what_it_took(ask: Ask, reader: User) -> None:
@@ -135,7 +135,7 @@ def test_hostile_text_is_shown_and_does_nothing(ask: Ask, reader: User) -> None:
             "cut off",
         ),
         (TurnState.INCOMPLETE, {"outcome": "incomplete", "error_code": "MODEL_REPLY_INCOMPLETE"}, "may be incomplete"),
-        (TurnState.CANCELLED, {"outcome": "cancelled"}, "Stopped. What was said so far is kept."),
+        (TurnState.CANCELLED, {"outcome": "cancelled"}, "Stopped. The answer so far is kept."),
         (TurnState.COMPLETED, {"outcome": "complete", "finish_reason": "length"}, "output limit"),
     ],
 )
@@ -291,8 +291,8 @@ def test_a_child_session_and_its_parent_link_to_each_other(ask: Ask, reader: Use
 def test_a_session_says_with_which_parameters_its_model_is_asked(ask: Ask, reader: User) -> None:
     asked = {"temperature": 0.0, "stop": ["<b>"]}
     page = " ".join(ask(f"/sessions/{new_session(reader, config={'parameters': asked})}/").split())
-    assert "Asked with <code>temperature</code> 0.0, <code>stop</code> [&#x27;&lt;b&gt;&#x27;]" in page
-    assert "Asked with" not in ask(f"/sessions/{new_session(reader)}/")
+    assert "Parameters: <code>temperature</code> 0.0, <code>stop</code> [&#x27;&lt;b&gt;&#x27;]" in page
+    assert "Parameters:" not in ask(f"/sessions/{new_session(reader)}/")
 
 
 def test_an_archived_session_can_be_read_and_not_written(ask: Ask, reader: User) -> None:

@@ -21,8 +21,8 @@ class Command(EndpointCommand):
         add, listing, show = (subs.add_parser(verb) for verb in ("add", "list", "show"))
         add.add_argument("session", help="an id, 'last', or '~N' for the Nth before the last")
         add.add_argument("path", help="a file on this machine; '-' reads standard input")
-        add.add_argument("--as", dest="name", help="the path that it has there (default: as it is given here)")
-        listing.add_argument("session", nargs="?", help="only of this session")
+        add.add_argument("--as", dest="name", help="the path of the file in the session (default: as given)")
+        listing.add_argument("session", nargs="?", help="only files of this session")
         listing.add_argument("--limit", type=int, default=100)
         show.add_argument("file", help="a file_ id")
         for sub in (add, listing, show):
@@ -49,7 +49,7 @@ class Command(EndpointCommand):
         files = FileList.model_validate(page).items
         self.show(lambda: [file.model_dump() for file in files], lambda: map(_line, files), as_json=options["as_json"])
         if not files and not options["as_json"]:
-            self.print_note("There is no file. Give a session one: manage.py files add last PATH")
+            self.print_note("No files yet. Add one to a session: manage.py files add last PATH")
 
     def do_show(self, options: dict[str, Any]) -> None:
         owner_id = find_user(options["user"]).pk

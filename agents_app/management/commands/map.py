@@ -38,7 +38,7 @@ STEPS: dict[str, Callable[..., RunRecord]] = {
 
 class Command(EndpointCommand):
     help = (
-        "Ask a model, or have a sub-agent work, at each line of a JSON Lines file; see how far it is; get the results."
+        "Ask a model, or run a sub-agent, for each line of a JSON Lines file. Follow the progress and get the results."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -46,7 +46,7 @@ class Command(EndpointCommand):
         for kind in OperatorKind:
             sub = subs.add_parser(kind.value)
             sub.add_argument(
-                "template", help="Jinja that uses item, such as 'Translate: {{ item.text }}'; '@FILE' reads it"
+                "template", help="a Jinja template that uses item, such as 'Translate: {{ item.text }}', or '@FILE'"
             )
             sub.add_argument("--input", required=True, help="a JSON Lines file on this machine, '-', or a file_ id")
             sub.add_argument("--session", help="an id, 'last', or '~N' (default: a new one)")
@@ -55,23 +55,27 @@ class Command(EndpointCommand):
             sub.add_argument("--system-prompt", default="")
             sub.add_argument("--concurrency", type=int)
             sub.add_argument("--max-retries", type=int)
-            sub.add_argument("--timeout", type=float, help="seconds of one try")
+            sub.add_argument("--timeout", type=float, help="seconds for one attempt")
             sub.add_argument("--temperature", type=float)
-            sub.add_argument("--most-tokens", type=int, help="of the whole run")
-            sub.add_argument("--most-micros", type=int, help="the most that the whole run may cost, in millionths")
-            sub.add_argument("--no-wait", action="store_true", help="begin it and print its id")
+            sub.add_argument("--most-tokens", type=int, help="the most tokens for the whole run")
+            sub.add_argument(
+                "--most-micros",
+                type=int,
+                help="the most that the whole run may cost, in millionths of the currency unit",
+            )
+            sub.add_argument("--no-wait", action="store_true", help="start the run and print its id")
             if kind is OperatorKind.AGENTIC:
                 sub.add_argument("--tools", nargs="*", help="the tools of its sub-agents (default: the session's)")
-                sub.add_argument("--may-write", action="store_true", help="also tools that change something")
-                sub.add_argument("--max-turns", type=int, help="model calls of one answer")
+                sub.add_argument("--may-write", action="store_true", help="also allow tools that change something")
+                sub.add_argument("--max-turns", type=int, help="the most model calls for one answer")
         listing = subs.add_parser("list")
-        listing.add_argument("session", nargs="?", help="only of this session")
+        listing.add_argument("session", nargs="?", help="only runs of this session")
         listing.add_argument("--limit", type=int, default=50)
         for verb in ("show", "watch", *STEPS, "output"):
             sub = subs.add_parser(verb)
             sub.add_argument("run", help="a map_ id")
             if verb == "output":
-                sub.add_argument("--csv", action="store_true", help="a table in place of JSON Lines")
+                sub.add_argument("--csv", action="store_true", help="CSV instead of JSON Lines")
         for sub in subs.choices.values():
             self.add_common(sub)
 
@@ -108,7 +112,7 @@ class Command(EndpointCommand):
                 if (news.state, news.counts) != (run.state, run.counts):
                     moved = now
                 elif moved and now - moved > QUIET_SECONDS:
-                    self.print_note("\nNothing moves. Does a worker run? 'manage.py up' starts one with the server.")
+                    self.print_note("\nNo progress. Is a worker running? 'manage.py up' starts one with the server.")
                     moved = now + 3_600
                 run = news
                 pace.see(run.counts.ended, now=now)
@@ -117,7 +121,7 @@ class Command(EndpointCommand):
                     self.stderr.write(f"\r\x1b[K{line}", ending="", style_func=str)
                     self.stderr.flush()
         except KeyboardInterrupt:
-            self.print_note(f"\nThe run goes on. 'manage.py map watch {run.id}' shows it, 'cancel' stops it.")
+            self.print_note(f"\nThe run continues. 'manage.py map watch {run.id}' shows it, 'cancel' stops it.")
             raise
         if self.stderr.isatty():
             self.stderr.write("")

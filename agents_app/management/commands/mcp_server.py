@@ -18,7 +18,7 @@ from sessions_app.database.threads import waiting_for
 
 class Command(EndpointCommand):
     help = (
-        "Servers of the Model Context Protocol whose tools sessions may use: a program that is started here "
+        "Manage the MCP servers whose tools sessions can use: a program that is started here "
         "(add NAME --program PROGRAM ARGUMENT…) or one over streamable HTTP (add NAME --url ADDRESS)."
     )
 
@@ -26,32 +26,32 @@ class Command(EndpointCommand):
         verbs = parser.add_subparsers(dest="verb", required=True)
         add = verbs.add_parser("add", help="attach a server, or replace the one with this name, and list its tools")
         add.add_argument("name", help="its tools are called NAME__tool")
-        add.add_argument("--url", default="", help="where a server over streamable HTTP listens")
+        add.add_argument("--url", default="", help="the address of a server over streamable HTTP")
         add.add_argument(
             "--secret", action="append", default=[], metavar="NAME=VARIABLE",
-            help="give the program the environment variable NAME (or send the header NAME) with the value of our "
+            help="set the program's environment variable NAME (or send the header NAME) to the value of this site's "
             "environment variable VARIABLE; the value is never stored",
         )  # fmt: skip
         add.add_argument("--timeout", type=float, default=60.0, help="seconds that one call may take (60)")
-        add.add_argument("--needs-approval", action="store_true", help="ask a person before each call")
+        add.add_argument("--needs-approval", action="store_true", help="require a person's approval for each call")
         add.add_argument(
             "--trust-annotations",
             action="store_true",
-            help="believe the server about which of its tools change nothing (readOnlyHint)",
+            help="trust what the server says about which tools change nothing (readOnlyHint)",
         )
         program = "the program to start and its arguments; the last option"
         add.add_argument("--program", nargs=REMAINDER, default=[], help=program)
         listing = verbs.add_parser("list", help="list the servers that are attached")
         listing.add_argument("--json", action="store_true", dest="as_json", help="print JSON, errors too")
-        tools = verbs.add_parser("tools", help="show a server's tools, or say which of them change nothing")
+        tools = verbs.add_parser("tools", help="show a server's tools, or mark the read-only ones")
         tools.add_argument("name")
         tools.add_argument(
             "--read-only",
             nargs="*",
             metavar="TOOL",
-            help="exactly these change nothing, as they are listed now; none: no tool",
+            help="mark exactly these tools as read-only, as they are listed now (without a tool: none)",
         )
-        for verb, text in (("check", "ask a server for its tools again"), ("remove", "take a server away")):
+        for verb, text in (("check", "list a server's tools again"), ("remove", "remove a server")):
             verbs.add_parser(verb, help=text).add_argument("name")
 
     def do_add(self, options: dict[str, Any]) -> None:
@@ -85,7 +85,7 @@ class Command(EndpointCommand):
 
     def do_remove(self, options: dict[str, Any]) -> None:
         store.remove_server(options["name"])
-        self.stdout.write(f"{options['name']} is removed: no session is offered its tools from the next turn on.")
+        self.stdout.write(f"{options['name']} is removed. From the next turn on, sessions can no longer use its tools.")
 
     def _print(self, server: AttachedServer) -> None:
         self.stdout.write(_line(server))

@@ -62,9 +62,9 @@ class Command(EndpointCommand):
         add.add_argument("--api-key-env", default="", help="the environment variable that holds the key")
         add.add_argument("--context", type=int, help="tokens in its window (default: from litellm)")
         add.add_argument("--max-output", type=int, help="the most tokens of an answer (default: from litellm)")
-        add.add_argument("--pictures", choices=YES_NO, help="whether it is shown pictures (default: from litellm)")
-        add.add_argument("--pdfs", choices=YES_NO, help="whether it is sent PDFs (default: from litellm)")
-        add.add_argument("--audio", choices=YES_NO, help="whether it is sent audio (default: from litellm)")
+        add.add_argument("--pictures", choices=YES_NO, help="whether it takes pictures (default: from litellm)")
+        add.add_argument("--pdfs", choices=YES_NO, help="whether it takes PDFs (default: from litellm)")
+        add.add_argument("--audio", choices=YES_NO, help="whether it takes audio (default: from litellm)")
         add.add_argument(
             "--fallback",
             action="append",
@@ -75,17 +75,15 @@ class Command(EndpointCommand):
             "--parameters",
             type=_object,
             default={},
-            help='what it is asked with by default, as JSON: {"temperature": 0.2, "effort": "low"}',
+            help='default parameters, as JSON: {"temperature": 0.2, "effort": "low"}',
         )
         add.add_argument(
             "--cache",
             choices=LIFETIMES,
             default=LIFETIMES[1],
-            help="how long Claude is to keep prompts for the next call (5m)",
+            help="how long Claude caches prompts for the next call (5m)",
         )
-        add.add_argument(
-            "--gateway", action="store_true", help="requests at /v1 for it go on to its provider unchanged"
-        )
+        add.add_argument("--gateway", action="store_true", help="pass requests at /v1 for it to its provider unchanged")
         add.add_argument("--timeout", type=float, default=120.0, help="longest silence in a stream, in seconds (120)")
         add.add_argument(
             "--total-timeout",
@@ -128,10 +126,10 @@ class Command(EndpointCommand):
         self.stdout.write(self.readable(_line(spec)))
         if spec.context_window_source is LimitSource.DEFAULT:
             self.stdout.write(
-                f"Its window is not known; {spec.context_window:,} is assumed. Say --context to change it."
+                f"Its window is unknown, so {spec.context_window:,} is assumed. Use --context to change it."
             )
         for alias in set(spec.fallbacks) - {known.alias for known in list_models(user_id=None)}:
-            self.stdout.write(f"Note: no model is called {alias!r} yet; until then it is passed over.")
+            self.stdout.write(f"Note: no model is called {alias!r} yet. It is skipped until then.")
         if options["api_key_env"] and not os.environ.get(options["api_key_env"]):
             self.stdout.write(
                 f"Note: {options['api_key_env']} is not set here; the server needs it when it calls the model."

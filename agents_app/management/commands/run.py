@@ -83,7 +83,7 @@ def _error_of(turn: TurnRecord) -> MnesisError:
         return error_of(turn.error_code or "", turn.error_message or "")
     calls = ", ".join(f"{waiting.tool_name} ({waiting.part_id})" for waiting in turn.waits_for)
     return TurnSuspended(
-        f"The turn waits, and no one is at this terminal to answer: {calls}. Approve or refuse with "
+        f"The turn is waiting for an answer, and this terminal is not interactive: {calls}. Approve or refuse with "
         f"'manage.py sessions approve {turn.session_id} PART' or 'refuse', or in the browser.",
         turn_id=turn.id,
     )

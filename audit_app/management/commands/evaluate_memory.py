@@ -47,45 +47,53 @@ INTERRUPTED = 130
 
 class Command(SiteCommand):
     help = (
-        "Measure what prompts still show of long conversations: facts are planted in each, it is lived turn by turn in "
-        "a database of its own, and the prompts of Mnesis are compared with truncation, a rolling summary and the full "
-        "history. Files are LoCoMo, QMSum, LongMemEval, or any transcript that import_transcript reads; or name a session."
+        "Measure how much of long conversations prompts still show. Facts are planted in each conversation, it is "
+        "repeated turn by turn in a database of its own, and the prompts of Mnesis are compared with truncation, a rolling "
+        "summary and the full history. Takes LoCoMo, QMSum, LongMemEval, any transcript that import_transcript reads, or a session."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("conversations", nargs="+", metavar="FILE|SESSION")
         parser.add_argument(
-            "--windows", default=",".join(map(str, WINDOWS)), type=_windows, help="tokens (default: %(default)s)"
+            "--windows",
+            default=",".join(map(str, WINDOWS)),
+            type=_windows,
+            help="context windows, in tokens (default: %(default)s)",
         )
         parser.add_argument("--models", default="demo", type=_names, help="the models' aliases (default: %(default)s)")
         parser.add_argument(
-            "--policies", default=",".join(POLICIES), type=_policies, help="what to compare (default: %(default)s)"
+            "--policies", default=",".join(POLICIES), type=_policies, help="policies to compare (default: %(default)s)"
         )
         parser.add_argument(
             "--plant",
             default=PLANTED,
             type=_number(0, MOST_FACTS),
-            help="facts in each conversation (default: %(default)s)",
+            help="facts to plant in each conversation (default: %(default)s)",
         )
         parser.add_argument(
-            "--seed", default=SEED, type=_number(0, LARGEST_NUMBER), help="of the facts (default: %(default)s)"
+            "--seed",
+            default=SEED,
+            type=_number(0, LARGEST_NUMBER),
+            help="seed for planting facts (default: %(default)s)",
         )
         parser.add_argument(
             "--questions",
             default=QUESTIONS,
             type=_number(0, MOST),
-            help="of those that come with a conversation, at most so many are asked (default: %(default)s)",
+            help="the most questions to ask of those that come with a conversation (default: %(default)s)",
         )
         parser.add_argument(
             "--conversations",
             dest="most",
             default=CONVERSATIONS,
             type=_number(1, MOST),
-            help="at most so many are read from one file (default: %(default)s)",
+            help="the most conversations to read from one file (default: %(default)s)",
         )
-        parser.add_argument("--answers", action="store_true", help="have the models answer the questions, too")
-        parser.add_argument("--out", type=Path, metavar="DIR", help="write the report there, too, with its pictures")
-        parser.add_argument("--yes", action="store_true", help="do not ask whether the models may cost money")
+        parser.add_argument("--answers", action="store_true", help="also have the models answer the questions")
+        parser.add_argument(
+            "--out", type=Path, metavar="DIR", help="also write the report and its charts to this directory"
+        )
+        parser.add_argument("--yes", action="store_true", help="skip the question about what the models may cost")
         parser.add_argument("--json", action="store_true", help="print the report as JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -17,18 +17,18 @@ from sessions_app.management.acting import SiteCommand
 
 
 class Command(SiteCommand):
-    help = "Make, end and list API keys. 'create' prints the key, alone on its line, this one time."
+    help = "Create, revoke and list API keys. 'create' prints the key once, alone on its line."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         actions = parser.add_subparsers(dest="action", required=True)
-        create = actions.add_parser("create", help="make a key for a user")
+        create = actions.add_parser("create", help="create a key for a user")
         create.add_argument("username")
         create.add_argument("--scope", default="all", choices=SCOPES, help="what the key permits")
         create.add_argument(
             "--mode", default="", choices=MODES[1:], help="whether its requests at /v1 go through the gateway"
         )
         create.add_argument("--name", default="", help="what uses the key")
-        revoke = actions.add_parser("revoke", help="end a key")
+        revoke = actions.add_parser("revoke", help="revoke a key")
         revoke.add_argument("prefix", help="the part between the underscores of mns_PREFIX_…")
         listing = actions.add_parser("list", help="list the keys")
         listing.add_argument("--json", action="store_true", dest="as_json")

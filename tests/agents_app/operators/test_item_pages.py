@@ -59,7 +59,7 @@ def test_items_are_narrowed_to_a_state(ask: Ask, reader: User) -> None:
     later = ask(f"/runs/{run_id}/items/", **{"state": "failed", "from": 2 * ITEMS})
     assert 'id="item-101"' in later
     assert "state=failed&amp;before=101" in later
-    assert "No item is with a worker." in ask(f"/runs/{run_id}/items/", state="running")
+    assert "No items are running." in ask(f"/runs/{run_id}/items/", state="running")
     assert ask(f"/runs/{run_id}/items/", state="pending").count(ROW) == 3
 
 

@@ -134,8 +134,8 @@ def test_where_no_worker_runs_it_is_said(given: list[str], alice: User, monkeypa
     monkeypatch.setattr(command.Throughput, "see", stop)
     _output, errors, status = run(*given)
     assert status == 130
-    assert "Does a worker run?" in errors
-    assert "The run goes on." in errors
+    assert "Is a worker running?" in errors
+    assert "The run continues." in errors
 
 
 @pytest.mark.parametrize(

@@ -127,11 +127,11 @@ def test_the_page_of_a_run_says_how_far_it_is_and_what_it_took(ask: Ask, reader:
         "2 of 3 items",
         "Tokens in",
         "$0.000014",
-        "1.00 an item",
+        "1.00 per item",
         "1 completed, 1 failed, 0 cancelled, 1 with workers, of 3 items",
         "Say {{ item }}",
         "Schema of results",
-        "5,000 at the most",
+        "at most 5,000",
         "this is no JSON",
         "First failures",
         "&quot;0000002&quot;",
@@ -149,7 +149,7 @@ def test_each_state_has_its_own_words_and_buttons(ask: Ask, reader: User) -> Non
     with change(session_id) as record:
         store.set_run_state(record, run_id, RunState.PAUSED, reason="budget")
     paused = ask(f"/runs/{run_id}/progress/")
-    assert "What this run may spend is used up." in paused
+    assert "This run has reached its spending limit." in paused
     assert "Retry 1 failed" in paused
     assert 'data-action="resume"' in paused
     with change(session_id) as record:
@@ -177,9 +177,9 @@ def test_a_run_whose_input_is_being_read_and_one_without_items_are_said_to_be_th
     waiting = ask(f"/runs/{add_run(session_id, items=0, begun=False)}/")
     assert "reading input" in waiting
     assert "The number of items is not known yet." in waiting
-    assert "They stand here when the input has been read." in waiting
+    assert "Items appear here once the input has been read." in waiting
     empty = ask(f"/runs/{add_run(session_id, items=0)}/")
-    assert "It has no items." in empty
+    assert "This run has no items." in empty
     assert "100 %" in empty
 
 
