@@ -309,7 +309,10 @@ def test_no_page_has_inline_style_or_script(ask: Ask, reader: User) -> None:
     exchange(session_id, "| a |\n|:-:|\n| b |", "x")
     for page in (ask("/"), ask(f"/sessions/{session_id}/")):
         assert not re.search(r"\sstyle=|<style|\son\w+=", page)
-        assert all("src=" in tag for tag in re.findall(r"<script[^>]*>", page))
+        tags = re.findall(r"<script[^>]*>", page)
+        # Which pages to fetch early, which no script can be in.
+        tags.remove('<script type="speculationrules">')
+        assert all("src=" in tag for tag in tags)
 
 
 @pytest.mark.parametrize(
