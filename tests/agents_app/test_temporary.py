@@ -15,6 +15,7 @@ from django.db import DatabaseError, connection, transaction
 from django.test import Client
 from django.utils import timezone
 
+from agents_app.queries import list_runs
 from agents_app.tools.registry import ToolContext, tool
 from agents_app.turns import leaving, lifecycle
 from agents_app.turns.leaving import end_temporary_chats
@@ -37,12 +38,13 @@ from mnesis_core.records import TurnState
 from mnesis_core.transcripts.session_file import RowLine, read_sessions
 from sessions_app.conf import site_config
 from sessions_app.database.threads import db
-from sessions_app.models import DirectoryEntry, Event, Session
+from sessions_app.models import DirectoryEntry, Event, Session, Turn
 from sessions_app.record import message_store, turn_store
 from sessions_app.record.change import change
 from sessions_app.record.session_queries import find_session, last_model, list_sessions, load_launched, load_session
 from sessions_app.record.shares.sharing import share_session
 from sessions_app.search.search import Scope, search
+from tests.support.operators import add_run
 from tests.support.second_opinion import all_problems
 from tests.support.second_verifier import problems_of_session, read_export
 from tests.support.story import begin, tool_call
@@ -134,6 +136,9 @@ def test_its_owner_finds_it_nowhere_but_at_its_address(web: Client, alice: User,
     assert find_session("last", owner_id=alice.pk).id == other
     assert list_files(owner_id=alice.pk) == []
     assert [file.path for file in list_files(owner_id=alice.pk, session_id=secret)] == ["secret.txt"]
+    run_id = add_run(secret)
+    assert list_runs(owner_id=alice.pk) == []
+    assert [run.id for run in list_runs(owner_id=alice.pk, session_id=secret)] == [run_id]
     lifecycle.see_session(secret, owner_id=alice.pk)
     assert last_model(owner_id=alice.pk) == ""
 
@@ -266,17 +271,31 @@ def test_a_running_turn_is_waited_for(alice: User, secret: str) -> None:
     assert load_session(secret).state == "running"
 
 
-def test_one_that_went_on_meanwhile_stays(secret: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("goes_on", ["keeps", "runs"])
+def test_one_that_goes_on_meanwhile_stays(
+    alice: User, secret: str, monkeypatch: pytest.MonkeyPatch, goes_on: str
+) -> None:
     found = leaving.silent_temporary_chats
 
     def find_and_go_on(before: datetime, *, limit: int) -> list[str]:
         ids = found(before, limit=limit)
-        lifecycle.keep_session(secret, owner_id=load_session(secret).owner_id)
+        if goes_on == "keeps":
+            lifecycle.keep_session(secret, owner_id=alice.pk)
+        else:
+            with change(secret) as record:
+                turn_store.claim_turn(record, model="demo")
         return ids
 
     monkeypatch.setattr(leaving, "silent_temporary_chats", find_and_go_on)
     end_temporary_chats(now=later())
     assert is_there(secret)
+    assert not Turn.objects.filter(interrupt_requested_at__isnull=False).exists()
+
+
+def test_a_silent_sub_agent_stays_with_a_chat_that_goes_on(alice: User, secret: str) -> None:
+    child = new_session(alice, parent_id=secret, origin="task", created_at=later(-48))
+    end_temporary_chats()
+    assert is_there(child)
 
 
 @tool(needs_approval=True)

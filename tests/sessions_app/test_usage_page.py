@@ -180,6 +180,15 @@ def test_a_deleted_session_still_counts_and_is_not_named(reader: User, ask: Call
     assert session_id not in page
 
 
+def test_a_temporary_chat_still_counts_and_is_not_named(reader: User, ask: Callable[..., str]) -> None:
+    session_id = add_session(reader, "Secret plans", temporary=True)
+    add_call(session_id)
+    page = ask("/usage/")
+    assert "A temporary chat" in page
+    assert "Secret plans" not in page
+    assert session_id not in page
+
+
 @pytest.mark.both_databases
 def test_the_page_asks_as_much_for_one_session_as_for_many(ada: User, inspector: Client) -> None:
     counts = []
