@@ -7,7 +7,7 @@ asking another model. So a comparison has no rows of its own: it is a question a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.db.models import Min
@@ -40,6 +40,7 @@ class AnswerView:
     messages: Sequence[MessageView]
     turn: TurnRecord | None  # None where a turn ended before it said anything, and others followed
     is_chosen: bool  # whether the conversation goes on with it
+    asked_by: str = ""  # the id of a message, of the other answer if it has any, by which the question is asked again
 
     @property
     def model(self) -> str:
@@ -64,7 +65,8 @@ class AnswerView:
         return self.messages[0].seq if self.messages else None
 
     @property
-    def last_id(self) -> str:
+    def message_id(self) -> str:
+        """A message by which the question can be asked again; empty as long as nothing is said."""
         return self.messages[-1].id if self.messages else ""
 
     @property
@@ -99,9 +101,11 @@ def _context(session: SessionRecord, question: int, left: int, right: int) -> di
     for branch in (left, right):
         if branch not in answers or left == right:
             raise BranchNotFoundError(branch=branch)
+    first = _view(session, branches, question, answers, branch=left, beside=right)
+    second = _view(session, branches, question, answers, branch=right, beside=left)
     pair = (
-        _view(session, branches, question, answers, branch=left, beside=right),
-        _view(session, branches, question, answers, branch=right, beside=left),
+        replace(first, asked_by=second.message_id or first.message_id),
+        replace(second, asked_by=first.message_id or second.message_id),
     )
     return {"session": session, "question_seq": question, "left": left, "right": right, "answers": pair}
 

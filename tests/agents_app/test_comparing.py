@@ -6,7 +6,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import AsyncClient, Client
 
-from agents_app.turns.comparing import ask_again
+from agents_app.turns.comparing import ask_again, load_answered
 from mnesis_core.errors import (
     InvalidRequest,
     MessageNotFoundError,
@@ -69,6 +69,8 @@ async def test_what_cannot_be_compared_is_said_with_its_code(session, script, bo
     ):
         with pytest.raises(error):
             await asked(*arguments)
+    with pytest.raises(SessionNotFoundError):
+        await db(load_answered, session.id, answer.id, owner_id=bob.pk)
     other = await db(new_session, bob)
     _, foreign = await db(exchange, other, "q", "a")
     with pytest.raises(MessageNotFoundError):

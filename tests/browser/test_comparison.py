@@ -25,7 +25,7 @@ def other(portal: Portal) -> str:
 
 
 def test_another_model_is_asked_and_its_answer_goes_on(portal: Portal, open_page: Open, other: str) -> None:
-    session_id = portal.new_session("When is spring tide?", title="Side by side")
+    session_id = portal.new_session("When is spring tide?", title="Tides of two models")
     page = open_page(f"/sessions/{session_id}/")
     page.locator("#msg-2").hover()
     page.locator("#msg-2").get_by_role("button", name="Compare with another model").click()
@@ -51,7 +51,7 @@ def test_another_model_is_asked_and_its_answer_goes_on(portal: Portal, open_page
 
 
 def test_an_answer_is_watched_over_a_reload_and_stopped(portal: Portal, open_page: Open, other: str) -> None:
-    session_id = portal.new_session(title="Stopped side by side")
+    session_id = portal.new_session(title="Tides over a reload")
     turns = f"/api/sessions/{session_id}/turns"
     portal.call("POST", turns, {"message": "!slow 300 !long 300 Tell me about the tides."})
     wait_until(lambda: len(portal.call("GET", f"/api/sessions/{session_id}/messages")["items"]) == 2)
@@ -70,13 +70,13 @@ def test_an_answer_is_watched_over_a_reload_and_stopped(portal: Portal, open_pag
     expect(right.get_by_role("button", name="Stop")).to_have_count(0)
     expect(left.get_by_role("button", name="Continue with this answer")).to_be_enabled()
     right.get_by_role("button", name="Try again").click()
-    page.wait_for_url("**/compare/1/1/2/")
+    page.wait_for_url("**/compare/1/0/2/")
     portal.call("POST", f"/api/sessions/{session_id}/interrupt")
     expect(page.get_by_role("navigation", name="Answer 3 of 3")).to_be_visible()
 
 
 def test_a_phone_shows_one_answer_at_a_time(portal: Portal, open_page: Open, other: str) -> None:
-    session_id = portal.new_session("When is high water?", title="Compared on a phone")
+    session_id = portal.new_session("When is high water?", title="Tides on a phone")
     question = portal.call("GET", f"/api/sessions/{session_id}/messages")["items"][0]["id"]
     portal.call("POST", f"/api/sessions/{session_id}/turns", {"parent_id": question, "model": other})
     portal.wait_until_idle(session_id)

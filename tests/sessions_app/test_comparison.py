@@ -110,6 +110,9 @@ def test_a_turn_that_said_nothing_has_its_column(ask: Ask, answered: str) -> Non
     left, right = columns(ask(f"/sessions/{answered}/compare/1/0/{silent}/"))
     assert ("Too much." in right, "BUDGET" in right, "data-open" in right) == (True, True, False)
     assert "disabled" not in left
+    first = re.search(r'data-message="(\w+)"', left)
+    assert first
+    assert f'data-again="/sessions/{answered}/messages/{first[1]}/compare/"' in right
 
 
 def test_an_archived_comparison_is_only_read(ask: Ask, answered: str) -> None:
