@@ -207,7 +207,7 @@ async def answer_mcp(scope: callers.Scope, receive: callers.Receive, send: calle
         await send_response(refusal(exception, asked="MCP"), send)
         return
     if scope["method"] != "POST":
-        response = refusal(InvalidRequest("Only POST is answered here."))
+        response = refusal(InvalidRequest("Only POST is supported here."))
         response.status_code = 405
         response.headers["Allow"] = "POST"
         await send_response(response, send)
@@ -222,7 +222,7 @@ async def _admit(scope: callers.Scope) -> callers.Caller:
     if not validate_host(domain, settings.ALLOWED_HOSTS):
         raise InvalidRequest()
     if "origin" in headers and not callers.origin_is_ours(headers["origin"], host=host):
-        raise PermissionDenied("Pages of other sites may not ask here.")
+        raise PermissionDenied("Requests from pages of other sites are not allowed.")
     scheme, _, token = headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer":
         raise NotSignedIn()

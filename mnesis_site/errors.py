@@ -152,7 +152,7 @@ def permission_denied(request: HttpRequest, exception: Exception) -> HttpRespons
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
     """Refuse a form from another site, or from a page that was open for too long."""
-    return answer(request, errors.PermissionDenied("This form is too old. Load the page again."))
+    return answer(request, errors.PermissionDenied("This form has expired. Reload the page and try again."))
 
 
 def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
@@ -200,7 +200,7 @@ def allowed_methods(request: HttpRequest, response: HttpResponseBase) -> HttpRes
     if not isinstance(response, HttpResponseNotAllowed) or not request.path.startswith(PROGRAM_PATHS):
         return response
     allowed = response.headers["Allow"]
-    better = json_error(errors.InvalidRequest(f"There is no {request.method} here, but {allowed}."), status=405)
+    better = json_error(errors.InvalidRequest(f"{request.method} is not supported here. Use {allowed}."), status=405)
     better.headers["Allow"] = allowed
     return better
 

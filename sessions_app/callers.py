@@ -93,7 +93,7 @@ def wants_stream(request: HttpRequest) -> bool:
 def check_may_write(may_write: bool) -> None:
     """:raises PermissionDenied: the caller's key may only read."""
     if not may_write:
-        raise PermissionDenied("This API key may only read. Make one with '--scope all' to write.")
+        raise PermissionDenied("This API key is read-only. Create one with '--scope all' to write.")
 
 
 def steady_now() -> datetime:
@@ -159,7 +159,7 @@ def check_key(text: str) -> KeyRecord:
 
 def _checked(proof: Proof | None) -> Proof:
     if proof is None:
-        raise NotSignedIn("This API key is not valid. Make one with 'manage.py apikey create USER'.")
+        raise NotSignedIn("This API key is not valid. Create one with 'manage.py apikey create USER'.")
     if not proof.key.is_at_home:
         raise WrongOrganisation()
     return proof

@@ -173,12 +173,12 @@ async def answer(asked: Any, caller: Caller, methods: Operations = METHODS) -> s
 async def answer_one(asked: Any, caller: Caller, methods: Operations) -> dict[str, Any] | None:
     """Return the response to one request; ``None`` to a notification, even when it fails."""
     if not is_request(asked):
-        return failure(None, InvalidRequest("This is no JSON-RPC 2.0 request."), INVALID_REQUEST)
+        return failure(None, InvalidRequest("This is not a JSON-RPC 2.0 request."), INVALID_REQUEST)
     identity, name = asked.get("id"), asked["method"]
     wanted = methods.get(name)
     try:
         if wanted is None:
-            unknown = NotFound("There is no such method. Ask 'initialize' which there are.")
+            unknown = NotFound("There is no such method. 'initialize' lists the methods.")
             response = failure(identity, unknown, METHOD_NOT_FOUND)
         else:
             result = await perform(wanted, asked.get("params", {}), caller)

@@ -26,7 +26,7 @@ from sessions_app.record import message_store
 from sessions_app.record.change import Change
 
 MOST_PICTURES = 20  # of one result; no more are shown at once
-NO_PICTURE = "What the model sent for a picture is none that can be shown. It is kept as it came."
+NO_PICTURE = "The model sent a picture that cannot be shown. The data is kept as received."
 P = TypeVar("P")
 AddLong = Callable[[Change, str], str]
 

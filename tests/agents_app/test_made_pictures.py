@@ -78,7 +78,7 @@ async def test_what_is_none_is_kept_as_it_came_and_said_in_words(alice: Any) -> 
     part = await made_part(session)
     assert (part.media_type, part.caption) == (
         "",
-        "What the model sent for a picture is none that can be shown. It is kept as it came.",
+        "The model sent a picture that cannot be shown. The data is kept as received.",
     )
     assert (await db(load_file_reference, part.file_id, owner_id=alice.pk)).size == len(b"<script>no picture</script>")
 

@@ -186,7 +186,7 @@ def test_an_unknown_page_is_a_page(visitor: Client) -> None:
 def test_a_form_without_its_csrf_token_is_a_page(db: None) -> None:
     response = Client(enforce_csrf_checks=True).post("/sign-in/", {"username": "a", "password": "b"})
     assert response.status_code == 403
-    assert b"This form is too old" in response.content
+    assert b"This form has expired" in response.content
 
 
 def test_somebody_elses_session_page_is_a_404_page(ada: User) -> None:

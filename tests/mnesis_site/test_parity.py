@@ -248,5 +248,5 @@ def test_a_model_that_is_not_there(alice: User) -> None:
 
 
 def test_a_key_for_reading(alice: User, session: SessionRecord) -> None:
-    error = PermissionDenied("This API key may only read. Make one with '--scope all' to write.")
+    error = PermissionDenied("This API key is read-only. Create one with '--scope all' to write.")
     expect(error, Wish(verb="turn", user=alice, session_id=session.id, scope="read"), but=(command,))
