@@ -11,6 +11,7 @@ from posixpath import join, normpath
 from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.templatetags.static import static
 from django.urls import reverse
 from django.utils.safestring import SafeString
 from markdown_it import MarkdownIt
@@ -19,7 +20,7 @@ from markdown_it.token import Token
 from sessions_app.pages.views import signed_in
 
 HOWTO = "howto/"
-REFERENCE = ("glossary", "operations", "endpoints", "errors", "architecture", "record", "format", "decisions")
+REFERENCE = ("tour", "glossary", "operations", "endpoints", "errors", "architecture", "record", "format", "decisions")
 """The pages that are looked into, in the order in which people need them."""
 FOR_DEVELOPERS = {
     f"{HOWTO}{name}"
@@ -82,6 +83,9 @@ def _anchor(heading: str) -> str:
 
 def _lead_to_pages(token: Token, name: str) -> None:
     """Let a link from one file to another lead from page to page; one to a file that is no page becomes plain words."""
+    if token.type == "image":
+        path = normpath(join("docs", name, "..", str(token.attrGet("src"))))
+        token.attrSet("src", static(path.removeprefix("static/")))
     link = str(token.attrGet("href") or "")
     if token.type != "link_open" or link.startswith(("#", "http:", "https:")):
         return

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from django.conf import settings
+from django.contrib.staticfiles import finders
 from django.test import Client
 
 from sessions_app.pages.help import REFERENCE, _titles
@@ -36,6 +37,12 @@ def test_every_page_is_drawn_and_its_links_lead_somewhere(ask: Ask) -> None:
             path, _, anchor = link.partition("#")
             assert path in pages, f"{address}: {link}"
             assert not anchor or f'id="{anchor}"' in pages[path], f"{address}: {link}"
+
+
+def test_the_pictures_of_a_page_are_static_files(ask: Ask) -> None:
+    pictures = re.findall(r'<img src="/static/\w+/(img/tour/[^"]+)"', ask("/help/tour/"))
+    assert len(pictures) > 5
+    assert not [picture for picture in pictures if finders.find(picture) is None]
 
 
 @pytest.mark.parametrize(
