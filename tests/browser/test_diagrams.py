@@ -99,7 +99,7 @@ def test_nothing_is_loaded_for_diagrams_before_there_is_one_and_the_library_once
 def test_a_broken_diagram_shows_its_source_and_says_why(portal: Portal, open_page: Open) -> None:
     page = open_page(address_of(portal, fenced("graph TD\n  A --> --> B[")))
     figure = page.locator("figure")
-    expect(figure.get_by_text("This diagram is not drawn: Parse error on line 2")).to_be_visible()
+    expect(figure.get_by_text("This diagram cannot be drawn: Parse error on line 2")).to_be_visible()
     expect(figure.locator("pre")).to_be_visible()
     expect(figure.locator("iframe")).to_have_count(0)
     expect(figure.get_by_role("button", name="Source")).to_be_hidden()

@@ -79,7 +79,7 @@ def test_a_phrase_leads_to_the_summary_beside_its_originals_and_to_the_call_that
     expect(page.locator(".original").first).to_contain_text(EARLY)
     reading = page.locator(".seen > li", has_text="for the summary of messages").first
     reading.get_by_role("link", name=re.compile(r"Call \d")).click()
-    expect(page.get_by_text("For a summary, asked of demo")).to_be_visible()
+    expect(page.get_by_text("For a summary, sent to demo")).to_be_visible()
     expect_proven_and_shown(page, EARLY)
 
 
@@ -92,7 +92,7 @@ def test_a_phrase_that_was_in_the_window_leads_to_the_calls_of_turns_that_saw_it
     expect(page.get_by_text(re.compile(r"It was in full in the context of \d+ calls?"))).to_be_visible()
     expect(page.get_by_text(re.compile(r"\d calls? read it to summarise it"))).to_be_visible()
     page.locator(".seen").first.get_by_role("link").first.click()
-    expect(page.get_by_text("For a turn, asked of demo")).to_be_visible()
+    expect(page.get_by_text("For a turn, sent to demo")).to_be_visible()
     expect(page.get_by_text("Rebuilt from the record and matches its digest.")).to_be_visible()
     block = page.locator(".block", has_text="Yes — everything is pushed")
     block.locator("summary").click()
