@@ -268,7 +268,7 @@ if EMAIL_USE_TLS and EMAIL_USE_SSL:
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {
         "default-src": ["'none'"],
-        # The keyword permits no script, only the rules of which pages a browser fetches early (_sidebar.html).
+        # The keyword permits no script, only the rules of which pages a browser fetches early (base.html).
         "script-src": ["'self'", "'inline-speculation-rules'"],
         "style-src": ["'self'"],
         "img-src": ["'self'"],

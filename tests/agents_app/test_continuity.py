@@ -37,6 +37,7 @@ BY_THE_CLOCK = (
     "language_models",
     "pg_notify",
     '"interrupt_requested_at" IS NOT NULL',
+    '"kept_at" IS NULL',
 )
 """Sent as time passes (by heartbeats, the poll for interrupts and the sweep), and as a model's counts are learnt."""
 READ_OR_WRITE = ("SELECT", "INSERT", "UPDATE", "DELETE")

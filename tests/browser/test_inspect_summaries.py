@@ -71,13 +71,13 @@ def test_from_the_whole_drawing_to_the_original_words(
     page.keyboard.press("0")
     expect(page.locator("#dag-range")).to_have_text(f"Messages 1–{MESSAGES} of {MESSAGES}")
     drawing.click(position={"x": 60, "y": 39})  # the first of the deepest row
-    expect(detail.get_by_role("heading", level=2)).to_contain_text("Condensed of messages 1–")
+    expect(detail.get_by_role("heading", level=2)).to_contain_text("Condensed summary of messages 1–")
     page.mouse.wheel(0, -300)
     expect(page.locator("#dag-range")).not_to_have_text(f"Messages 1–{MESSAGES} of {MESSAGES}")
     page.keyboard.press("Escape")
     page.keyboard.press("0")
     page.keyboard.press("ArrowRight")
-    expect(detail.get_by_role("heading", level=2)).to_contain_text("Condensed of messages")
+    expect(detail.get_by_role("heading", level=2)).to_contain_text("Condensed summary of messages")
     while not page.locator("#dag-said").inner_text().startswith("Leaf"):
         page.keyboard.press("ArrowDown")
     leaf = next(summary for summary in summaries if summary["kind"] == "leaf")

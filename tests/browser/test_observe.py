@@ -33,7 +33,7 @@ def test_the_bar_is_reached_by_keyboard_and_a_mistake_leaves_the_list(portal: Po
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile("-person%3Anobody"))
     expect(page.locator("#observe-problem")).to_be_empty()
-    page.get_by_role("link", name="Without -person:nobody", exact=True).click()
+    page.get_by_role("link", name="Remove -person:nobody", exact=True).click()
     expect(page).not_to_have_url(re.compile("nobody"))
     expect(row).to_be_visible()
     page.keyboard.press("/")

@@ -304,6 +304,7 @@ BY_SESSION: dict[Query, Ask] = {
 
 NOT_SCOPED: dict[Query, str] = {
     branch_queries.in_stretches: "it reads nothing",
+    transcript.numbers_of: "it reads nothing",
     branch_queries.path_in: "its caller has loaded the session",
     branch_queries.rows_on: "its caller has chosen the session of the rows",
     context_queries.select_context: "its caller has loaded the session",

@@ -68,7 +68,7 @@ def record() -> dict[str, User]:
     organisation_store.add_organisation("acme")
     carla = make_user("carla")
     put_into("acme", carla.pk)
-    new_session(carla, title="other", model="demo")
+    new_session(carla, title="other", model="demo", temporary=True)
     return {"anna": anna, "ben": ben, "carla": carla}
 
 
@@ -94,6 +94,7 @@ FOUND = {
     "is:archived": {"talk"},
     "is:compacted": {"work"},
     "is:imported": set(),
+    "is:temporary": {"other"},
     "is:sub-agent": {"child"},
     "over-window": {"failed"},
     "feedback:down": {"talk"},
