@@ -74,6 +74,9 @@ def ids_of(alice: Person, things: Things) -> dict[str, list[Any]]:
         "seq": [1],
         "item": [1],
         "place": [1],
+        "question": [1],
+        "left": [0],
+        "right": [1],
     }
 
 
