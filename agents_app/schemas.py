@@ -71,7 +71,7 @@ class SessionIn(Schema):
     assistant_id: Annotated[str, Field(max_length=100)] = ""
     """The assistant that it begins with. It keeps the version that is the newest now."""
     temporary: StrictBool = False
-    """A temporary chat: in no list, apart from your other sessions, and deleted for you some time after its last message."""
+    """Whether to begin a temporary chat, which no list shows and which is deleted for you some time after its last message."""
 
 
 class SessionPatch(Schema):

@@ -171,7 +171,7 @@ class SessionRecord:
 
     @property
     def is_temporary(self) -> bool:
-        """Whether it is a temporary chat: in no list, apart from its owner's other sessions, and soon deleted for them."""
+        """Whether the session is a temporary chat, which no list shows and which is soon deleted for its owner."""
         return self.began_temporary and self.kept_at is None
 
     @property

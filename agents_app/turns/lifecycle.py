@@ -122,9 +122,7 @@ def create_session(
     hosting = hosting_after(Hosting(), host_mode=host_mode, peer_name=peer_name, agent=agent)
     parent = None if parent_id is None else load_session(parent_id, owner_id=owner.pk)
     if temporary or (parent and parent.is_temporary):
-        _check_may_begin_temporary()
-        if project_id or hosting.is_on or (parent and not parent.is_temporary):
-            raise SessionTemporary
+        _check_temporary(parent, project_id, hosting)
     session_id = session_store.create_session(
         owner=owner,
         model=alias,
@@ -272,6 +270,12 @@ def discard_session(session_id: str, *, owner_id: int) -> None:
 def _check_may_delete() -> None:
     if not site_config().deletion.people_may_delete:
         raise DeletionNotPermitted
+
+
+def _check_temporary(parent: SessionRecord | None, project_id: str, hosting: Hosting) -> None:
+    _check_may_begin_temporary()
+    if project_id or hosting.is_on or (parent and not parent.is_temporary):
+        raise SessionTemporary
 
 
 def _check_may_begin_temporary() -> None:

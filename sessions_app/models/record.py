@@ -114,7 +114,7 @@ class Session(AppendOnlyModel):
     assistant_instructions = EncodedTextField(default="", db_default="")
     """A copy of that version's, which stand before the session's own."""
     began_temporary = models.BooleanField(default=False, db_default=False)
-    """Whether it began as a temporary chat. It is one until its owner keeps it (``ownership.is_temporary``)."""
+    """Whether the session began as a temporary chat. Its owner can keep it (``kept_at``)."""
     kept_at = models.DateTimeField(null=True, default=None)
     own_salt = models.CharField(max_length=64, default=new_salt, db_default="")
 
