@@ -224,7 +224,7 @@ WRITES: dict[str, Row] = {
     "complete_context_items": (lambda s: message_store.complete_context_items(s.id, {s.summary: 4}), 1),
     "archive_session": (in_change(lambda r, s: session_store.archive_session(r)), 4, "session.archived"),
     "reopen_session, with its archiving": (reopened, 9, "session.archived", "session.updated"),
-    "keep_session, with its beginning": (kept, (10, 11), "session.created", "session.updated"),
+    "keep_session, with its beginning": (kept, (10, 11)),  # in a session of its own
     "soft_delete_session": (in_change(lambda r, s: session_store.soft_delete_session(r)), (6, 7), "session.closed"),
     "trash_session": (in_change(lambda r, s: session_store.trash_session(r)), (6, 7), "session.closed"),
     "delete_trashed_session, with its way to the trash": (
