@@ -177,6 +177,7 @@ MIDDLEWARE = [
     "mnesis_site.bodies.Compression",
     "mnesis_site.middleware.ContentSecurityPolicy",
     "servestatic.middleware.ServeStaticMiddleware",
+    "mnesis_site.languages.Language",
     "mnesis_site.middleware.Sessions",
     "mnesis_site.middleware.Common",
     "mnesis_site.middleware.Csrf",
@@ -201,7 +202,9 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
+                "mnesis_site.languages.language",
             ],
+            "builtins": ["django.templatetags.i18n"],  # nearly every template has texts
         },
     }
 ]
@@ -219,7 +222,13 @@ AUTH_PASSWORD_VALIDATORS = [
 
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
-USE_I18N = False
+LANGUAGES = [("en", "English"), ("de", "Deutsch")]
+LOCALE_PATHS = [BASE_DIR / "locale"]
+LOCALE_DIGEST = digest_of(*LOCALE_PATHS)  # in the address of the scripts' texts, so that browsers keep them for a year
+LANGUAGE_COOKIE_NAME = "mnesis_language"
+LANGUAGE_COOKIE_AGE = 31_536_000
+LANGUAGE_COOKIE_SAMESITE = "Lax"
+LANGUAGE_COOKIE_HTTPONLY = True
 FORMAT_MODULE_PATH = "mnesis_site"
 USE_TZ = True
 
@@ -250,7 +259,7 @@ SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
-SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = env_bool("MNESIS_HTTPS", False)
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = LANGUAGE_COOKIE_SECURE = env_bool("MNESIS_HTTPS", False)
 DATA_UPLOAD_MAX_MEMORY_SIZE = 26_000_000
 
 # Mail, for the links of people; without a host none is sent, and the links are shown all the same.

@@ -2,8 +2,9 @@
 
 from django.contrib import admin
 from django.urls import include, path, re_path
+from django.views.i18n import set_language
 
-from mnesis_site import views
+from mnesis_site import languages, views
 from mnesis_site.endpoints import anthropic_api, api, openai_api, rpc
 from mnesis_site.people import administration as _administration  # noqa: F401 - registers its pages
 from mnesis_site.people import views as people
@@ -13,6 +14,8 @@ admin.autodiscover()
 urlpatterns = [
     re_path(r"^static/(?:[0-9a-f]{12}/)?(?P<name>.+)$", views.other_static, name="other-static"),
     path("favicon.ico", views.favicon, name="favicon"),
+    path("language/", set_language, name="language"),
+    path("language/<str:code>/<str:digest>/texts.js", languages.script_texts, name="script-texts"),
     path("health/", views.health, name="health"),
     path("health/verify/", views.verify_everything, name="verify-everything"),
     path("sign-in/", views.sign_in, name="sign-in"),
