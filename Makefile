@@ -9,7 +9,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps
 UV := .venv/lock/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --quiet --upgrade
 
-.PHONY: run test test-all check soak bench lock format
+.PHONY: run test test-all check soak bench lock format messages
 
 run: .venv/installed
 	@exec $(BIN)/python manage.py up --host "$(HOST)" --port "$(PORT)"
@@ -35,6 +35,12 @@ format: .venv/installed-dev
 	$(BIN)/ruff format .
 	$(BIN)/djlint templates --reformat --quiet
 	$(BIN)/python -m tests.support.client_sources
+
+# The texts of pages and scripts into the catalogues of all languages, and these compiled. Needs GNU gettext.
+messages: .venv/installed
+	$(BIN)/python manage.py makemessages --all
+	$(BIN)/python manage.py makemessages --all --domain djangojs
+	$(BIN)/python manage.py compilemessages --ignore .venv
 
 soak: .venv/installed-dev
 	@$(BIN)/python -m pytest -m soak -o faulthandler_timeout=0 $(ARGS)

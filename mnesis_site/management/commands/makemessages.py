@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from django.conf import settings
 from django.core.management.commands import makemessages
 
 from mnesis_core import errors
@@ -18,7 +18,7 @@ class Command(makemessages.Command):
 
     def handle(self, *args: Any, **options: Any) -> None:
         # Errors have their messages as docstrings, where no extraction looks.
-        place = settings.BASE_DIR / "mnesis_site" / "_error_messages.py"
+        place = Path("_error_messages.py")
         messages = {
             " ".join((kind.__doc__ or "").split())
             for kind in vars(errors).values()
