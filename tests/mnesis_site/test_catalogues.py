@@ -32,7 +32,9 @@ def translations_of(path: Path) -> dict[str, list[str]]:
 
 @pytest.mark.skipif(not shutil.which("xgettext"), reason="needs GNU gettext (xgettext)")
 @pytest.mark.parametrize(("code", "domain"), CATALOGUES)
-def test_the_catalogue_has_every_text_and_no_other(code: str, domain: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_catalogue_has_every_text_and_no_other(
+    code: str, domain: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for place in settings.BASE_DIR.iterdir():
         if place.is_dir() and not place.name.startswith(".") and place.name not in {"locale", "tests", "data"}:
             (tmp_path / place.name).symlink_to(place)
