@@ -41,6 +41,7 @@ NAMES = {
     "Markdown",
     "Python",
     "SHA",
+    "SHA-256",
     "BM25",
     "p50",
     "p90",
