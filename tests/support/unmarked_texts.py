@@ -50,6 +50,7 @@ NAMES = {
     "UTC",
     "USD",
     "ID",
+    "sess",
     "OK",
     "md",
     "txt",
