@@ -9,7 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from django.conf import settings
 from django.template.loader import render_to_string
+from django.utils import translation
 
 from mnesis_core.compaction.evaluation.measures import POLICY_NAMES, Row, present_by_age, say_share, sum_up
 from mnesis_core.compaction.evaluation.values import POLICIES, Policy, Report
@@ -143,7 +145,7 @@ def _label(row: Row, rows: Sequence[Row]) -> str:
 
 
 def write_pictures(charts: Sequence[Chart], folder: Path) -> list[tuple[str, str]]:
-    """Write a file for each chart and return their titles and names."""
+    """Write a file for each chart and return their titles and names. Numbers are written as SVG reads them."""
     written = []
     for chart in charts:
         name = f"{chart.name.lower().replace(' ', '-')}.svg"
@@ -151,6 +153,8 @@ def write_pictures(charts: Sequence[Chart], folder: Path) -> list[tuple[str, str
         labels = [(1_000 * (place + 0.5) / groups, label) for place, label in enumerate(chart.times)]
         legend = [(place, 200 * (place - 1), label) for place, label in enumerate(chart.series, 1)]
         values = {"chart": chart, "labels": labels, "legend": legend}
-        (folder / name).write_text(render_to_string("audit_app/evaluation_chart.svg", values), encoding="utf-8")
+        with translation.override(settings.LANGUAGE_CODE):
+            picture = render_to_string("audit_app/evaluation_chart.svg", values)
+        (folder / name).write_text(picture, encoding="utf-8")
         written.append((chart.name, name))
     return written

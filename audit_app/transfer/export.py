@@ -24,7 +24,9 @@ from itertools import chain
 from typing import Any, Literal
 
 from django.apps import apps
+from django.conf import settings
 from django.db.models.query import QuerySet
+from django.utils import translation
 
 from audit_app.tables import session_tables
 from audit_app.transfer.readable import entries_of, html_pieces, markdown_pieces, opening_of
@@ -131,12 +133,28 @@ def export_session(
 def export_readable(session_id: str, format: Readable) -> Generator[bytes, None, None]:
     """Yield a session for people to read, piece by piece, without keeping anyone from writing.
 
+    It is in English, whatever the language of the page that asks for it.
+
     :raises SessionNotFoundError: there is no such session, or it was deleted.
     """
     with snapshot():
-        session = load_session(session_id)
-        pieces = markdown_pieces if format == "markdown" else html_pieces
-        yield from (piece.encode() for piece in pieces(opening_of(session), entries_of(session)))
+        yield from _in_english(_readable_pieces(session_id, format))
+
+
+def _in_english(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Have each piece made in English. The language of whoever takes them stays as it is."""
+    while True:
+        with translation.override(settings.LANGUAGE_CODE):
+            piece = next(pieces, None)
+        if piece is None:
+            return
+        yield piece
+
+
+def _readable_pieces(session_id: str, format: Readable) -> Iterator[bytes]:
+    session = load_session(session_id)
+    pieces = markdown_pieces if format == "markdown" else html_pieces
+    yield from (piece.encode() for piece in pieces(opening_of(session), entries_of(session)))
 
 
 def export_one(session_id: str, format: Format) -> Generator[bytes, None, None]:

@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
+from django.utils import translation
 from django_q.models import OrmQ
 
+from audit_app.evaluation.charts import draw_report, write_pictures
 from audit_app.evaluation.evaluate import plan_session
 from audit_app.evaluation.reports import MOST_LISTED, keep_report, list_reports, load_report
 from audit_app.tasks import evaluate_session
@@ -301,3 +303,15 @@ def test_a_worker_says_what_went_wrong_and_takes_nothing_up_twice() -> None:
     evaluate_session(report_id=ID, session_id="sess_01ARZ3NDEKTSV4RRFFQ69G5FAV")
     assert load_report(ID) == report()
     evaluate_session(report_id="20261126T120000-000000", session_id="x")
+
+
+def test_drawings_have_numbers_as_svg_reads_them_in_every_language(staff: Client, tmp_path: Path) -> None:
+    keep_report(report())
+    with translation.override("de"):
+        write_pictures(draw_report(report()), tmp_path)
+    pictures = [path.read_text() for path in tmp_path.glob("*.svg")]
+    page = staff.get(f"/evaluations/{ID}/", headers={"Accept-Language": "de"})
+    assert page["Content-Language"] == "de"
+    drawn = re.findall(r' (?:x|y|width|height)="([^"]*)"', "".join([*pictures, page.content.decode()]))
+    assert any("." in number for number in drawn)
+    assert [number for number in drawn if not re.fullmatch(r"-?\d+(?:\.\d+)?", number)] == []

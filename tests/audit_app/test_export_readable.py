@@ -18,6 +18,7 @@ from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.test import Client
+from django.utils import translation
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
@@ -90,6 +91,19 @@ def test_everything_is_in_it_and_in_order(browser: Client, talk: str, format: st
     assert -1 not in places, said[places.index(-1)]
     assert places == sorted(places)
     assert text.index("Compaction") < text.index("very last word")
+
+
+@pytest.mark.parametrize("format", ["markdown", "html"])
+def test_it_is_in_english_whatever_the_language_of_who_asks(
+    talk: str, format: export.Readable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readable, "format_time", lambda time: f"said in {translation.get_language()}")
+    english = b"".join(export_readable(talk, format))
+    assert english.count(b"said in en") > 10
+    with translation.override("de"):
+        said = [(piece, translation.get_language()) for piece in export_readable(talk, format)]
+    assert b"".join(piece for piece, _ in said) == english
+    assert {language for _, language in said} == {"de"}
 
 
 @pytest.mark.django_db(transaction=True)
