@@ -2,6 +2,7 @@
 // differently begins another branch.
 import { call, fetchJson, makeFork } from "./api.js";
 import { copyText } from "./copy.js";
+import { gettext } from "./i18n.js";
 
 const pageOf = (sessionId) => `/sessions/${encodeURIComponent(sessionId)}/`;
 
@@ -57,8 +58,8 @@ export class Actions {
   }
 
   async #fork(where) {
-    this.onBusy("Forking…");
-    const fork = await makeFork(this.api, where, (copied, messages) => this.onBusy(`Forking… ${copied} of ${messages} messages.`));
+    this.onBusy(gettext("Forking…"));
+    const fork = await makeFork(this.api, where, this.onBusy);
     location.assign(pageOf(fork));
   }
 }

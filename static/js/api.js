@@ -1,4 +1,5 @@
 // The REST API (docs: /api/docs) for this site's own pages. Every error is an ApiError with a code from the error registry.
+import { formatNumber, gettext } from "./i18n.js";
 
 export class ApiError extends Error {
   constructor(code, message, status = 0) {
@@ -17,14 +18,14 @@ export function csrfToken() {
 async function errorOf(response) {
   const body = await response.json().catch(() => null);
   if (body?.error) return new ApiError(body.error.code, body.error.message, response.status);
-  return new ApiError(`HTTP_${response.status}`, "The server sent a response that this page cannot read. Reload the page and try again.", response.status);
+  return new ApiError(`HTTP_${response.status}`, gettext("The server sent a response that this page cannot read. Reload the page and try again."), response.status);
 }
 
 async function ask(path, options) {
   try {
     return await fetch(path, { credentials: "same-origin", ...options });
   } catch {
-    throw new ApiError("NOT_REACHED", "The server did not answer.");
+    throw new ApiError("NOT_REACHED", gettext("The server did not answer."));
   }
 }
 
@@ -38,11 +39,12 @@ export async function call(method, path, body) {
   return response.json();
 }
 
-// Returns the fork's id. A worker copies long sessions; onProgress(copied, messages) reports on that.
+// Returns the fork's id. A worker copies long sessions; onProgress(words) is told of that.
 export async function makeFork(session, place, onProgress) {
   let made = await call("POST", `${session}/fork`, place);
   while (made.copied < made.messages) {
-    onProgress(made.copied.toLocaleString("en"), made.messages.toLocaleString("en"));
+    const [copied, messages] = [made.copied, made.messages].map((count) => formatNumber(count));
+    onProgress(gettext("Forking… %(copied)s of %(messages)s messages.", { copied, messages }));
     await new Promise((resolve) => setTimeout(resolve, 500));
     made = await call("GET", `/api/sessions/${encodeURIComponent(made.id)}/fork`);
   }
@@ -58,7 +60,7 @@ export async function fetchJson(path) {
 // Fetches part of a page as a DocumentFragment.
 export async function fetchPart(path, headers = {}) {
   const response = await ask(path, { headers: { "HX-Request": "true", ...headers } });
-  if (!response.ok) throw new ApiError(`HTTP_${response.status}`, "A part of the page could not be loaded.", response.status);
+  if (!response.ok) throw new ApiError(`HTTP_${response.status}`, gettext("A part of the page could not be loaded."), response.status);
   const template = document.createElement("template");
   template.innerHTML = await response.text();
   return template.content;

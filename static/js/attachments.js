@@ -1,6 +1,7 @@
 // Files attached to the message being written: chosen, dropped or pasted. Each is a chip that shows its progress.
 import { call } from "./api.js";
 import { formatSize } from "./bytes.js";
+import { formatPercent, gettext } from "./i18n.js";
 import { Upload } from "./upload.js";
 
 const MOST = 50; // the API's limit for one message
@@ -23,10 +24,10 @@ class Attachment {
     this.chip = document.getElementById("attachment").content.firstElementChild.cloneNode(true);
     this.part("name").textContent = this.name;
     this.part("size").textContent = formatSize(size);
-    this.part("remove").setAttribute("aria-label", `Remove ${this.name}`);
+    this.part("remove").setAttribute("aria-label", gettext("Remove %(name)s", { name: this.name }));
     this.part("remove").addEventListener("click", () => list.remove(this));
     this.part("again").addEventListener("click", () => list.send(this));
-    this.part("progress").setAttribute("aria-label", `Upload of ${this.name}`);
+    this.part("progress").setAttribute("aria-label", gettext("Upload of %(name)s", { name: this.name }));
   }
 
   part(name) {
@@ -45,15 +46,15 @@ class Attachment {
   showProgress(bytes) {
     const share = this.size ? Math.min(1, bytes / this.size) : 1;
     this.part("progress").value = share;
-    this.show("sending", `${Math.floor(share * 100)} %`);
+    this.show("sending", formatPercent(Math.floor(share * 100)));
   }
 
   showFile(file) {
     this.kind = file.file_type;
     const link = this.part("name");
     link.href = `/files/${encodeURIComponent(this.id)}/`;
-    if (file.state === "explored") this.show("ready", `ready · ${this.kind}`);
-    else this.show("looking", "looking…");
+    if (file.state === "explored") this.show("ready", gettext("ready · %(kind)s", { kind: this.kind }));
+    else this.show("looking", gettext("looking…"));
   }
 }
 
@@ -81,7 +82,7 @@ export class Attachments {
   add(files) {
     for (const file of files) {
       if (this.#items.length >= MOST) {
-        this.#say(`A message can have at most ${MOST} files. ${file.name} was left out.`);
+        this.#say(gettext("A message can have at most %(most)s files. %(name)s was left out.", { most: MOST, name: file.name }));
         return;
       }
       this.#put(new Attachment(this, file)).file = file;
@@ -94,7 +95,7 @@ export class Attachments {
     for (const { id, name, size } of files) {
       const item = this.#put(new Attachment(this, { name, size }));
       item.id = id;
-      item.show("looking", "looking…");
+      item.show("looking", gettext("looking…"));
       this.#look(item);
     }
   }
@@ -104,7 +105,7 @@ export class Attachments {
     item.upload = new Upload(item.file, {
       sessionId: this.sessionId,
       onProgress: (bytes) => item.showProgress(bytes),
-      onWaiting: () => item.show("sending", "no connection; resumes automatically"),
+      onWaiting: () => item.show("sending", gettext("no connection; resumes automatically")),
     });
     try {
       item.id = await item.upload.run();
@@ -112,16 +113,16 @@ export class Attachments {
       if (error.code === "GIVEN_UP") return;
       item.show("failed", error.message);
       item.chip.scrollIntoView({ block: "nearest" });
-      this.#say(`${item.name} could not be attached. ${error.message}`);
+      this.#say(gettext("%(name)s could not be attached. %(reason)s", { name: item.name, reason: error.message }));
       return;
     }
     item.upload = null;
     if (this.#items.some((other) => other !== item && other.id === item.id)) {
       this.#drop(item);
-      this.#say(`${item.name} is already attached.`);
+      this.#say(gettext("%(name)s is already attached.", { name: item.name }));
       return;
     }
-    item.show("looking", "looking…");
+    item.show("looking", gettext("looking…"));
     this.#look(item);
   }
 
@@ -135,7 +136,7 @@ export class Attachments {
     item.upload?.cancel();
     const next = item.chip.nextElementSibling ?? item.chip.previousElementSibling;
     this.#drop(item);
-    this.#say(`${item.name} was removed.`);
+    this.#say(gettext("%(name)s was removed.", { name: item.name }));
     (next?.querySelector("[data-attachment-remove]") ?? document.getElementById("attach")).focus();
   }
 
@@ -165,20 +166,20 @@ export class Attachments {
       } catch (error) {
         if (error.status === 404) {
           item.id = "";
-          item.show("failed", "This file no longer exists. Remove it and choose it again.");
+          item.show("failed", gettext("This file no longer exists. Remove it and choose it again."));
           return;
         }
       }
       await new Promise((resolve) => setTimeout(resolve, pause));
     }
     // Not inspected yet, but sendable: the turn waits for the inspection.
-    if (item.state === "looking") item.show("ready", `ready · ${item.kind || "file"}`);
+    if (item.state === "looking") item.show("ready", item.kind ? gettext("ready · %(kind)s", { kind: item.kind }) : gettext("ready · file"));
   }
 
   async #ask(item) {
     const before = item.state;
     item.showFile(await call("GET", pathOf(item.id)));
-    if (item.state === "ready" && before !== "ready") this.#say(`${item.name} is ready.`);
+    if (item.state === "ready" && before !== "ready") this.#say(gettext("%(name)s is ready.", { name: item.name }));
     return item.state === "ready";
   }
 

@@ -1,12 +1,14 @@
 // Formats file sizes and sends bytes with progress.
 import { ApiError, csrfToken } from "./api.js";
+import { formatNumber, gettext } from "./i18n.js";
 
 const UNITS = [["GB", 1e9], ["MB", 1e6], ["KB", 1e3]];
 
 export function formatSize(bytes) {
   const [unit, size] = UNITS.find(([, least]) => bytes >= least) ?? ["B", 1];
   const number = bytes / size;
-  return `${size > 1 && number < 100 ? number.toFixed(1).replace(/\.0$/, "") : Math.round(number)} ${unit}`;
+  const rounded = size > 1 && number < 100 ? Number(number.toFixed(1)) : Math.round(number);
+  return `${formatNumber(rounded, { useGrouping: false })} ${unit}`;
 }
 
 function errorOf({ status, responseText }) {
@@ -16,7 +18,7 @@ function errorOf({ status, responseText }) {
   } catch {
     // not a JSON answer, for example from a proxy
   }
-  return new ApiError(told?.code ?? `HTTP_${status}`, told?.message ?? "The server did not accept this.", status);
+  return new ApiError(told?.code ?? `HTTP_${status}`, told?.message ?? gettext("The server did not accept this."), status);
 }
 
 // The caller passes the XMLHttpRequest, so that it can abort it. fetch() cannot report upload progress.
@@ -26,8 +28,8 @@ export function sendBytes(request, method, path, { headers = {}, body = null, on
     for (const [name, value] of Object.entries({ "X-CSRFToken": csrfToken(), ...headers })) request.setRequestHeader(name, value);
     request.upload.addEventListener("progress", ({ loaded, total }) => onSent(loaded, total));
     request.addEventListener("load", () => (request.status < 400 ? resolve(request) : reject(errorOf(request))));
-    request.addEventListener("error", () => reject(new ApiError("NOT_REACHED", "The server did not answer.")));
-    request.addEventListener("abort", () => reject(new ApiError("GIVEN_UP", "This upload was cancelled.")));
+    request.addEventListener("error", () => reject(new ApiError("NOT_REACHED", gettext("The server did not answer."))));
+    request.addEventListener("abort", () => reject(new ApiError("GIVEN_UP", gettext("This upload was cancelled."))));
     request.send(body);
   });
 }

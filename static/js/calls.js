@@ -1,5 +1,7 @@
 // The scrub bar: click or drag the drawing, or use the arrow keys, to choose the call to show.
 // Without this script the browser's own slider is shown below the drawing, with a button.
+import { formatNumber, formatPercent, gettext } from "./i18n.js";
+
 const PAUSE = 220; // milliseconds: while an arrow key is held down, the calls in between are not loaded
 
 const form = () => document.getElementById("scrub");
@@ -15,7 +17,11 @@ function begin() {
 
 function follow() {
   const [number, tokens, percent] = places[range().value - 1];
-  const said = `Call ${number.toLocaleString("en")}: ${tokens.toLocaleString("en")} tokens, ${percent} % of usable`;
+  const said = gettext("Call %(number)s: %(tokens)s tokens, %(percent)s of usable", {
+    number: formatNumber(number),
+    tokens: formatNumber(tokens),
+    percent: formatPercent(percent),
+  });
   range().setAttribute("aria-valuetext", said);
   form().querySelector(".scrub-said").textContent = said;
   const cursor = form().querySelector(".scrub-cursor");

@@ -1,5 +1,7 @@
 // A summary's sentences: pointing at one lights up the sources that it rests on, in the list beside it, and says in words
 // what it rests on. A click or Enter holds it until the next one; Escape lets it go.
+import { formatNumber, gettext } from "./i18n.js";
+
 let held = null; // the sentence that was clicked
 
 const claimAt = (target) => target.closest?.(".claims [data-claim]");
@@ -46,7 +48,7 @@ function tell(head) {
   for (const seq of seqs) {
     const link = document.createElement("a");
     link.href = `${session}?at=${seq}#msg-${seq}`;
-    link.textContent = `Message ${Number(seq).toLocaleString("en")}`;
+    link.textContent = gettext("Message %(number)s", { number: formatNumber(Number(seq)) });
     said.append(" ", link);
   }
 }

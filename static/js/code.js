@@ -11,7 +11,8 @@ const EXTENSIONS = {
   ...{ markdown: "md", yaml: "yml", latex: "tex", postgresql: "sql", sqlite: "sql", patch: "diff", mermaid: "mmd", graphviz: "dot" },
 };
 const NAMES = { __proto__: null, dockerfile: "Dockerfile", docker: "Dockerfile", make: "Makefile", makefile: "Makefile" };
-const FILE_NAME = /(?:^|[\s/\\="'])([\w-][\w.-]{0,80}\.[A-Za-z0-9]{1,10})(?=$|[\s"'])/;
+// The quotes are \x22 and \x27 here, since "makemessages" would take them for the beginning of a string.
+const FILE_NAME = /(?:^|[\s/\\=\x22\x27])([\w-][\w.-]{0,80}\.[A-Za-z0-9]{1,10})(?=$|[\s\x22\x27])/;
 
 // The name in the block's first line (```py app/main.py), or one by its language.
 export function nameOf(figure) {

@@ -2,14 +2,15 @@
 import { ApiError, csrfToken, fetchPart } from "./api.js";
 import { showError } from "./composer.js";
 import { open } from "./dialogs.js";
+import { gettext } from "./i18n.js";
 
 // address: that of an answer whose question is asked
 export async function askAnother(address, model) {
   const headers = { Accept: "application/json", "X-CSRFToken": csrfToken() };
   const answer = await fetch(address, { method: "POST", body: new URLSearchParams({ model }), headers, credentials: "same-origin" }).catch(() => null);
-  if (!answer) throw new ApiError("NOT_REACHED", "The server did not answer.");
+  if (!answer) throw new ApiError("NOT_REACHED", gettext("The server did not answer."));
   const body = await answer.json().catch(() => null);
-  if (!answer.ok || !body) throw new ApiError(body?.error?.code ?? `HTTP_${answer.status}`, body?.error?.message ?? "That did not work.", answer.status);
+  if (!answer.ok || !body) throw new ApiError(body?.error?.code ?? `HTTP_${answer.status}`, body?.error?.message ?? gettext("That did not work."), answer.status);
   location.assign(body.address);
 }
 

@@ -7,6 +7,7 @@ import { showError } from "./composer.js";
 import { Connection } from "./connection.js";
 import { watchClosing } from "./dialogs.js";
 import { enhance } from "./enhance.js";
+import { gettext } from "./i18n.js";
 import { LiveFeed } from "./live.js";
 import { watchRatingDialog } from "./ratings.js";
 import { watchSeen } from "./seen.js";
@@ -72,7 +73,7 @@ function turnEnded(turnId) {
     const last = answer.lastOfTurn(turnId);
     if (last) answer.refresh(last.dataset.message);
     else if (answer.place.dataset.turn === turnId) answer.lookForNew();
-    if (answer.place.dataset.turn === turnId) find("announcer").textContent = "The answer has ended.";
+    if (answer.place.dataset.turn === turnId) find("announcer").textContent = gettext("The answer has ended.");
   }
 }
 

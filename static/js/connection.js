@@ -1,4 +1,5 @@
 // The status line above the message box: the connection, and the progress of slow actions.
+import { gettext } from "./i18n.js";
 
 const SHORT = 1_500; // milliseconds: shorter interruptions are not shown
 
@@ -12,7 +13,7 @@ export class Connection {
   show(state) {
     if (state === "live") this.#lostAt = 0;
     if (state === "reconnecting") this.#lost();
-    else if (state === "signed-out") this.offer("You are signed out. What you write is kept. ", "Sign in", this.onSignIn);
+    else if (state === "signed-out") this.offer(gettext("You are signed out. What you write is kept."), gettext("Sign in"), this.onSignIn);
     else if (state === "gone") this.onGone();
     else this.say("");
   }
@@ -23,7 +24,7 @@ export class Connection {
   }
 
   #lost() {
-    if (!this.#lostAt) setTimeout(() => this.#lostAt && this.say("Reconnecting… Nothing is lost."), SHORT);
+    if (!this.#lostAt) setTimeout(() => this.#lostAt && this.say(gettext("Reconnecting… Nothing is lost.")), SHORT);
     this.#lostAt ||= Date.now();
   }
 
@@ -35,7 +36,7 @@ export class Connection {
     button.textContent = label;
     button.addEventListener("click", act);
     this.say(words);
-    this.line.append(button);
+    this.line.append(" ", button);
     return button;
   }
 }

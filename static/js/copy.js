@@ -1,5 +1,7 @@
 // Copy buttons: data-copy-text="…" copies that text, data-copy="/path" the text at that address, and data-copy-code the
 // code or formula of the button's figure, or next to it.
+import { gettext } from "./i18n.js";
+
 async function textFor(button) {
   const { dataset, parentElement } = button;
   if (dataset.copyText !== undefined) return dataset.copyText;
@@ -12,11 +14,11 @@ async function textFor(button) {
 // The button briefly shows the outcome.
 export async function copyText(button, findText) {
   const label = button.getAttribute("aria-label");
-  let said = "Copied";
+  let said = gettext("Copied");
   try {
     await navigator.clipboard.writeText(await findText());
   } catch {
-    said = "Your browser does not allow copying here";
+    said = gettext("Your browser does not allow copying here");
   }
   button.setAttribute("aria-label", said);
   button.dataset.said = said;

@@ -1,6 +1,7 @@
 // The chosen summary: shown beside the drawing or the table, and kept in the page's address.
 import { fetchPart } from "./api.js";
 import { enhance } from "./enhance.js";
+import { gettext } from "./i18n.js";
 
 export class Detail {
   #asked = 0;
@@ -36,7 +37,7 @@ export class Detail {
 
   clear() {
     this.#asked += 1;
-    this.#say("Select a summary to read it next to its sources.");
+    this.#say(gettext("Select a summary to read it next to its sources."));
   }
 
   #say(text) {

@@ -1,4 +1,5 @@
 // The summary DAG in the browser: turns the server's columns into rows by depth, and finds ancestors and sources.
+import { formatNumber, formatPercent, gettext, ngettext } from "./i18n.js";
 
 export const ACTIVE = 1;
 export const STALE = 2;
@@ -77,31 +78,47 @@ export class Graph {
   }
 
   name(place) {
-    return `${this.is(place, CONDENSED) ? `Condensed, depth ${this.depths[place]}` : "Leaf summary"}, ${this.span(place)}`;
+    const width = this.lasts[place] - this.firsts[place] + 1;
+    const values = { depth: this.depths[place], span: this.span(place) };
+    return this.is(place, CONDENSED)
+      ? ngettext("Condensed, depth %(depth)s, message %(span)s", "Condensed, depth %(depth)s, messages %(span)s", width, values)
+      : ngettext("Leaf summary, message %(span)s", "Leaf summary, messages %(span)s", width, values);
   }
 
+  // The numbers of its messages: "5", or "5–8"
   span(place) {
-    const [first, last] = [this.firsts[place], this.lasts[place]].map((seq) => seq.toLocaleString("en"));
-    return first === last ? `message ${first}` : `messages ${first}–${last}`;
+    const [first, last] = [this.firsts[place], this.lasts[place]].map((seq) => formatNumber(seq));
+    return first === last ? first : `${first}–${last}`;
   }
 
   state(place) {
     const words = [
-      this.is(place, ACTIVE) && "in the context now",
-      this.is(place, STALE) && "stale",
-      this.is(place, SUPERSEDED) && "superseded",
+      this.is(place, ACTIVE) && gettext("in the context now"),
+      this.is(place, STALE) && gettext("stale"),
+      this.is(place, SUPERSEDED) && gettext("superseded"),
     ];
     return words.filter(Boolean);
   }
 
   // One line about a summary, for the tooltip and for screen readers.
   label(place) {
-    const [tokens, source] = [this.tokens[place], this.sourceTokens[place]];
-    const ratio = source ? ` of ${source.toLocaleString("en")}, ${Math.round((100 * tokens) / source)} %` : "";
-    const level = `level ${this.levels[place]}${this.levels[place] === 3 ? ", automatic excerpt" : ""}`;
+    const level = this.levels[place];
     const [count, width] = [this.counts[place], this.lasts[place] - this.firsts[place] + 1];
-    const gap = count < width ? [`only ${count.toLocaleString("en")} of these ${width.toLocaleString("en")}`] : [];
-    return [this.name(place), ...gap, level, `${tokens.toLocaleString("en")} tokens${ratio}`, ...this.state(place)].join(" · ");
+    const words = [
+      this.name(place),
+      count < width && gettext("only %(count)s of these %(width)s", { count: formatNumber(count), width: formatNumber(width) }),
+      level === 3 ? gettext("level %(level)s, automatic excerpt", { level }) : gettext("level %(level)s", { level }),
+      this.#size(this.tokens[place], this.sourceTokens[place]),
+      ...this.state(place),
+    ];
+    return words.filter(Boolean).join(" · ");
+  }
+
+  #size(count, sources) {
+    const tokens = formatNumber(count);
+    if (!sources) return gettext("%(tokens)s tokens", { tokens });
+    const [whole, share] = [formatNumber(sources), formatPercent(Math.round((100 * count) / sources))];
+    return gettext("%(tokens)s tokens of %(whole)s, %(share)s", { tokens, whole, share });
   }
 
   #readEdges(edges, newest) {

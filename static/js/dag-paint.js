@@ -1,6 +1,7 @@
 // Paints a summary DAG on a canvas: one row per depth, with the messages as the base line. A summary is placed by its
 // depth and its messages. Summaries too narrow to see are merged with their neighbours into a block.
 import { ACTIVE, CONDENSED, STALE } from "./dag-graph.js";
+import { formatNumber, gettext } from "./i18n.js";
 
 const ROW = { height: 64, label: 17, bar: 32, old: 5 };
 const BASE = 46;
@@ -159,7 +160,8 @@ export class Painter {
 
   #paintLabel(row, top) {
     const { pen, inks } = this;
-    const text = `${row.depth ? `Depth ${row.depth}` : "Leaves"} · ${row.nodes.length.toLocaleString("en")}`;
+    const count = formatNumber(row.nodes.length);
+    const text = row.depth ? gettext("Depth %(depth)s · %(count)s", { depth: row.depth, count }) : gettext("Leaves · %(count)s", { count });
     pen.fillStyle = inks.surface;
     pen.fillRect(4, top + 1, pen.measureText(text).width + 12, ROW.label - 2);
     pen.fillStyle = inks.soft;
@@ -208,12 +210,12 @@ export class Painter {
   #texts(place) {
     const { graph } = this;
     const dot = graph.is(place, ACTIVE) ? "● " : "";
-    const level = graph.levels[place] > 1 ? `L${graph.levels[place]} · ` : "";
-    const span = graph.span(place).replace(/^messages? /, "");
-    const tokens = graph.tokens[place].toLocaleString("en");
-    const stale = graph.is(place, STALE) ? " · stale" : "";
+    const level = graph.levels[place] > 1 ? `${gettext("L%(level)s", { level: graph.levels[place] })} · ` : "";
+    const span = graph.span(place);
+    const tokens = gettext("%(tokens)s tokens", { tokens: formatNumber(graph.tokens[place]) });
+    const stale = graph.is(place, STALE) ? ` · ${gettext("stale")}` : "";
     return [
-      `${dot}${level}${span} · ${tokens} tokens${stale}`,
+      `${dot}${level}${span} · ${tokens}${stale}`,
       `${dot}${level}${span}${stale}`,
       `${dot}${level}${span}`,
       `${dot}${span}`,
@@ -312,10 +314,11 @@ export class Painter {
     const power = 10 ** Math.floor(Math.log10(Math.max(1, least)));
     const step = [1, 2, 5, 10].map((factor) => factor * power).find((one) => one >= least) ?? power * 10;
     pen.fillStyle = inks.soft;
-    pen.fillText("Message", SIDE, y + 22);
-    const from = SIDE + pen.measureText("Message").width + 10;
+    const name = gettext("Message");
+    pen.fillText(name, SIDE, y + 22);
+    const from = SIDE + pen.measureText(name).width + 10;
     for (let seq = Math.max(step, Math.ceil(view.from / step) * step); seq <= Math.min(graph.messages, view.to); seq += step) {
-      const [text, x] = [seq.toLocaleString("en"), this.x(seq, view)];
+      const [text, x] = [formatNumber(seq), this.x(seq, view)];
       pen.fillRect(x, y + 6, 1, 5);
       const start = x - pen.measureText(text).width / 2;
       if (start > from && start + pen.measureText(text).width < size.width) pen.fillText(text, start, y + 22);

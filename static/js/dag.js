@@ -4,13 +4,13 @@ import { Detail, keepInAddress } from "./dag-detail.js";
 import { followDrawing } from "./dag-follow.js";
 import { Graph } from "./dag-graph.js";
 import { Painter } from "./dag-paint.js";
+import { formatNumber, gettext, ngettext } from "./i18n.js";
 
 const LEAST_SPAN = 3; // messages
 const STEP = 1.5;
 const WIDE_ENOUGH = 24; // pixels: zoom to a chosen summary that is narrower
 const CLICK = 5; // pixels the pointer may move during a click
 
-const count = (number) => number.toLocaleString("en");
 const find = (id) => document.getElementById(id);
 const root = find("dag");
 const host = find("dag-view");
@@ -31,7 +31,7 @@ function draw() {
   frame ||= requestAnimationFrame(() => {
     frame = 0;
     painter.paint(view, marked);
-    find("dag-range").textContent = `Messages ${rangeText()} of ${count(graph.messages)}`;
+    find("dag-range").textContent = gettext("Messages %(range)s of %(messages)s", { range: rangeText(), messages: formatNumber(graph.messages) });
   });
   clearTimeout(saving);
   saving = setTimeout(save, 250);
@@ -39,7 +39,7 @@ function draw() {
 
 function rangeText() {
   const [first, last] = [Math.max(1, Math.ceil(view.from)), Math.min(graph.messages, Math.floor(view.to))];
-  return `${count(first)}–${count(Math.max(first, last))}`;
+  return `${formatNumber(first)}–${formatNumber(Math.max(first, last))}`;
 }
 
 function isWhole() {
@@ -115,7 +115,7 @@ function choose(place, { load = true } = {}) {
   find("dag").querySelector("[data-dag=chosen]").disabled = false;
   bringIntoSight(graph.firsts[place], graph.lasts[place], graph.rowOf.get(graph.depths[place]));
   const { above, under } = graph.lineage(place);
-  say(`${graph.label(place)}. ${above.size} above, ${under.size} below it.`);
+  say(gettext("%(summary)s. %(above)s above, %(below)s below it.", { summary: graph.label(place), above: above.size, below: under.size }));
   if (load) showDetail();
   draw();
 }
@@ -125,7 +125,8 @@ function chooseMessage(seq) {
   Object.assign(marked, { place: undefined, seq, lineage: leaf === undefined ? new Set() : graph.lineage(leaf).all });
   find("dag").querySelector("[data-dag=chosen]").disabled = false;
   bringIntoSight(seq, seq);
-  say(`Message ${seq}${leaf === undefined ? ", no summary covers it" : `, under ${graph.name(leaf)}`}.`);
+  const bare = gettext("Message %(number)s, no summary covers it.", { number: seq });
+  say(leaf === undefined ? bare : gettext("Message %(number)s, under %(summary)s.", { number: seq, summary: graph.name(leaf) }));
   detail.show(`${root.dataset.here}messages/${seq}/`);
   draw();
 }
@@ -138,7 +139,7 @@ function chooseNothing() {
   Object.assign(marked, { place: undefined, seq: 0, lineage: null });
   find("dag").querySelector("[data-dag=chosen]").disabled = true;
   detail.clear();
-  say("Nothing is selected.");
+  say(gettext("Nothing is selected."));
   draw();
 }
 
@@ -167,7 +168,7 @@ function walkAlong(steps) {
 
 function walkUp() {
   const place = marked.seq ? graph.leafOf(marked.seq) : graph.above[marked.place]?.[0];
-  if (place === undefined) say("There is nothing above it.");
+  if (place === undefined) say(gettext("There is nothing above it."));
   else choose(place);
 }
 
@@ -255,17 +256,19 @@ function takeWheel(event) {
   event.preventDefault();
 }
 
+function wordsOf({ block, place, seq }) {
+  if (place !== undefined) return graph.label(place);
+  if (!block) return gettext("Message %(number)s", { number: formatNumber(seq) });
+  const [count, first, last] = [block.count, block.first, block.last].map((number) => formatNumber(number));
+  return gettext("%(count)s summaries of messages %(first)s–%(last)s. Click to zoom in.", { count, first, last });
+}
+
 function showTip({ x, y }) {
   const found = painter.hit(x, y, view);
   tip.hidden = !found;
   host.classList.toggle("is-over", Boolean(found));
   if (!found) return;
-  const { block, place, seq } = found;
-  tip.textContent = block
-    ? `${count(block.count)} summaries of messages ${count(block.first)}–${count(block.last)}. Click to zoom in.`
-    : place !== undefined
-      ? graph.label(place)
-      : `Message ${count(seq)}`;
+  tip.textContent = wordsOf(found);
   const left = Math.min(x + 12, Math.max(0, painter.size.width - tip.offsetWidth - 4));
   const top = y + 20 + tip.offsetHeight > painter.size.height ? y - tip.offsetHeight - 8 : y + 20;
   tip.style.transform = `translate(${Math.round(left)}px, ${Math.round(top)}px)`;
@@ -325,7 +328,7 @@ async function renew() {
   fitSize();
   draw();
   const more = graph.ids.length - before.ids.length;
-  if (more) say(`${count(more)} more ${more === 1 ? "summary" : "summaries"}.`);
+  if (more) say(ngettext("%(count)s more summary.", "%(count)s more summaries.", more));
 }
 
 function keepChosen(before) {
@@ -345,7 +348,7 @@ async function start() {
   try {
     graph = new Graph(await call("GET", host.dataset.drawing));
   } catch (error) {
-    find("dag-note").textContent = `The drawing could not be loaded. ${error.message} The table shows the same.`;
+    find("dag-note").textContent = gettext("The drawing could not be loaded. %(reason)s The table shows the same.", { reason: error.message });
     return;
   }
   root.hidden = false;

@@ -62,14 +62,14 @@
   async function draw(port, { source, isDark }) {
     const number = (shown += 1);
     try {
-      if (String(source).length > LONGEST) throw new Error("it is too long");
+      if (String(source).length > LONGEST) return port.postMessage({ isTooLong: true });
       configure(isDark);
       const { svg } = await globalThis.mermaid.render("drawing", String(source));
-      if (number !== shown) return;
+      if (number !== shown) return undefined;
       show(svg);
-      port.postMessage({ height: height() });
+      return port.postMessage({ height: height() });
     } catch (error) {
-      port.postMessage({ error: String(error?.message ?? error) });
+      return port.postMessage({ error: String(error?.message ?? error) });
     }
   }
 

@@ -1,11 +1,16 @@
 // Diagrams of Mermaid. Each is drawn in a frame of no origin (sessions_app/pages/frames.py), which gets the source and
 // answers with its height or an error. A frame is there while it is near the screen. Loaded when the first diagram is.
+import { formatNumber, gettext } from "./i18n.js";
 import { goToEnd, isAtEnd } from "./scrolling.js";
 
 const ADDRESS = "/frames/diagram/";
 const LONGEST = 20_000; // characters of a source
 const MOST = 1_000; // statements of a source: layouts take more than proportional time
 const PATIENCE = 20_000; // milliseconds, with the library to load
+const TOO_LONG = gettext("it is longer than %(characters)s characters or %(statements)s statements", {
+  characters: formatNumber(LONGEST),
+  statements: formatNumber(MOST),
+});
 const NEAR = "1000px 0px";
 const TALLEST = 20_000; // pixels
 const BELOW_HEADER = 72;
@@ -91,10 +96,10 @@ class Diagram {
     if (this.#frame || this.problem || !this.isNear || !this.figure.isConnected) return;
     const statements = this.source.split(/[\n;&]/).length;
     if (this.source.length > LONGEST || statements > MOST) {
-      this.#fail(`it is longer than ${LONGEST.toLocaleString("en")} characters or ${MOST.toLocaleString("en")} statements`);
+      this.#fail(TOO_LONG);
       return;
     }
-    this.#frame = Object.assign(document.createElement("iframe"), { title: "Diagram", src: ADDRESS });
+    this.#frame = Object.assign(document.createElement("iframe"), { title: gettext("Diagram"), src: ADDRESS });
     this.#frame.setAttribute("sandbox", "allow-scripts");
     this.place.replaceChildren(this.#frame);
     let timer;
@@ -102,7 +107,7 @@ class Diagram {
     const isLeft = new Promise((resolve) => (this.#stop = resolve));
     const isUnanswered = await Promise.race([this.#begin(this.#frame), isLate, isLeft]);
     clearTimeout(timer);
-    if (isUnanswered) this.#fail("it takes too long, or could not be loaded");
+    if (isUnanswered) this.#fail(gettext("it takes too long, or could not be loaded"));
   }
 
   // Resolves when the frame has answered, or with true if it never will.
@@ -137,7 +142,8 @@ class Diagram {
     this.#frame = null;
   }
 
-  #take({ height, error }) {
+  #take({ height, error, isTooLong }) {
+    if (isTooLong) return this.#fail(TOO_LONG);
     if (typeof error === "string") return this.#fail(error.trim().split("\n", 1)[0].replace(/:$/, "").slice(0, 200));
     if (!Number.isFinite(height) || height <= 0) return undefined;
     heights.set(this.source, Math.min(height, TALLEST));
@@ -150,14 +156,15 @@ class Diagram {
 
   #show(what) {
     this.figure.dataset.shows = what;
-    this.toggle.textContent = what === "diagram" ? "Source" : "Diagram";
+    this.toggle.textContent = what === "diagram" ? gettext("Source") : gettext("Diagram");
     this.toggle.hidden = false;
   }
 
   #fail(reason) {
     this.#leave();
     heights.delete(this.source);
-    this.problem = Object.assign(document.createElement("p"), { className: "diagram-problem small", textContent: `This diagram cannot be drawn: ${reason}` });
+    const words = gettext("This diagram cannot be drawn: %(reason)s", { reason });
+    this.problem = Object.assign(document.createElement("p"), { className: "diagram-problem small", textContent: words });
     resizing(this.figure, () => {
       this.figure.dataset.shows = "source";
       this.toggle.hidden = true;

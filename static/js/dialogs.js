@@ -1,5 +1,6 @@
 // The dialogs of the session page: keyboard shortcuts, go to a message, search in the session.
 import { fetchPart } from "./api.js";
+import { gettext } from "./i18n.js";
 import { showTimes } from "./times.js";
 
 const PAUSE = 250; // milliseconds after the last letter
@@ -36,7 +37,7 @@ export function watchGoTo(dialog, goTo) {
       await goTo(wanted);
     } catch ({ status, message }) {
       dialog.showModal();
-      error.textContent = status === 404 ? "There is no such message in this session." : message;
+      error.textContent = status === 404 ? gettext("There is no such message in this session.") : message;
       error.hidden = false;
     }
   });
@@ -59,7 +60,7 @@ export function watchSearch(dialog, { sessionId, goTo }) {
       showTimes(hits);
       window.htmx.process(hits);
     } catch {
-      if (mine === asked) hits.textContent = "The search failed. Try again.";
+      if (mine === asked) hits.textContent = gettext("The search failed. Try again.");
     }
   }
 

@@ -1,6 +1,7 @@
 // Marks where the conversation was compacted: compaction_app renders the dividers, and this puts them between the messages.
 import { fetchPart } from "./api.js";
 import { enhance } from "./enhance.js";
+import { gettext } from "./i18n.js";
 import { keepingPlace } from "./scrolling.js";
 
 const GATHER = 60;
@@ -8,7 +9,7 @@ const GATHER = 60;
 function outMark() {
   const mark = document.createElement("span");
   mark.className = "message-out small";
-  mark.textContent = "no longer sent as written";
+  mark.textContent = gettext("no longer sent as written");
   return mark;
 }
 

@@ -1,6 +1,7 @@
 // The two edges of the loaded messages. More load when the reader comes near an edge, and messages far away on the other
 // side are removed, so that the page stays fast in sessions with a hundred thousand messages.
 import { fetchPart } from "./api.js";
+import { gettext } from "./i18n.js";
 import { goToEnd, goToMessage, isAtEnd, keepingPlace, topmost } from "./scrolling.js";
 
 const MOST = 300; // messages on the page
@@ -81,7 +82,7 @@ export class Edges {
     } catch {
       this.#isLoading = false;
       button.disabled = false;
-      button.textContent = "That could not be loaded. Try again.";
+      button.textContent = gettext("That could not be loaded. Try again.");
     }
   }
 

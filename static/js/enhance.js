@@ -1,4 +1,5 @@
 // Enhances HTML from the server: local times, buttons, and keyboard scrolling.
+import { gettext } from "./i18n.js";
 import { showTimes } from "./times.js";
 
 const template = (id) => document.getElementById(id)?.content;
@@ -29,16 +30,16 @@ function addTools(figure) {
   const isFormula = figure.classList.contains("math");
   const tools = document.createElement("div");
   tools.className = "code-tools";
-  if (PREVIEWED.includes(figure.dataset.language)) tools.append(wordButton("Preview", "preview"));
+  if (PREVIEWED.includes(figure.dataset.language)) tools.append(wordButton(gettext("Preview"), "preview"));
   if (!isFormula) {
-    const wrap = toolButton("wrap", "Wrap the lines of this code", "Wrap lines");
+    const wrap = toolButton("wrap", gettext("Wrap the lines of this code"), gettext("Wrap lines"));
     wrap.setAttribute("aria-pressed", "false");
-    const save = toolButton("save", "Save this code as a file", "Save as a file");
+    const save = toolButton("save", gettext("Save this code as a file"), gettext("Save as a file"));
     wrap.dataset.code = "wrap";
     save.dataset.code = "save";
     tools.append(wrap, save);
   }
-  const copy = toolButton("copy", isFormula ? "Copy this formula as TeX" : "Copy this code", "Copy");
+  const copy = toolButton("copy", isFormula ? gettext("Copy this formula as TeX") : gettext("Copy this code"), gettext("Copy"));
   copy.dataset.copyCode = "";
   tools.append(copy);
   figure.append(tools);

@@ -1,5 +1,6 @@
 // A viewer for texts of any length: only the visible lines are on the page, but the scroll bar covers the whole text.
 import { call, fetchPart } from "./api.js";
+import { formatPercent, gettext, ngettext } from "./i18n.js";
 
 const TALLEST = 12_000_000; // pixels: browsers clip elements that are much taller
 const KEPT = 3; // blocks kept above and below the visible ones
@@ -45,7 +46,7 @@ class Viewer {
       this.#stretch();
       this.draw();
     } catch (error) {
-      this.status.textContent = `The lines could not be counted. ${error.message}`;
+      this.status.textContent = gettext("The lines could not be counted. %(reason)s", { reason: error.message });
     }
   }
 
@@ -110,7 +111,7 @@ class Viewer {
       const part = await fetchPart(`${this.root.dataset.lines}?first=${index * this.step + 1}`);
       if (part.children.length && !this.#blocks.has(index)) this.#put(index, [...part.children]);
     } catch (error) {
-      this.status.textContent = `${error.message} Scroll to try again.`;
+      this.status.textContent = gettext("%(reason)s Scroll to try again.", { reason: error.message });
     }
   }
 
@@ -159,7 +160,7 @@ class Search {
     this.#at = -1;
     this.#isWhole = false;
     this.before.disabled = true;
-    this.status.textContent = "Searching…";
+    this.status.textContent = gettext("Searching…");
     const pages = this.#pages(asked);
     try {
       while (!this.#hits.length && !(await pages.next()).done);
@@ -169,7 +170,7 @@ class Search {
       return false;
     }
     this.before.disabled = !this.#hits.length;
-    if (!this.#hits.length) this.status.textContent = "No results.";
+    if (!this.#hits.length) this.status.textContent = gettext("No results.");
     else this.#gather(pages);
     return true;
   }
@@ -182,7 +183,8 @@ class Search {
       this.#hits.push(...page.items);
       cursor = page.next_cursor && `&cursor=${encodeURIComponent(page.next_cursor)}`;
       this.#isWhole = !cursor;
-      if (!this.#hits.length) this.status.textContent = `Searching… ${Math.floor((100 * page.searched_bytes) / Math.max(1, page.size))} %`;
+      const share = formatPercent(Math.floor((100 * page.searched_bytes) / Math.max(1, page.size)));
+      if (!this.#hits.length) this.status.textContent = gettext("Searching… %(share)s", { share });
       yield;
     } while (cursor && this.#hits.length < MOST_HITS);
   }
@@ -196,8 +198,11 @@ class Search {
   }
 
   #say() {
-    const count = `${this.#hits.length}${this.#isWhole ? "" : "+"}`;
-    this.status.textContent = `${this.#at + 1} of ${count} hit${count === "1" ? "" : "s"}: line ${this.#hits[this.#at].number}`;
+    const { length: hits } = this.#hits;
+    const values = { place: this.#at + 1, hits, line: this.#hits[this.#at].number };
+    this.status.textContent = this.#isWhole
+      ? ngettext("%(place)s of %(hits)s hit: line %(line)s", "%(place)s of %(hits)s hits: line %(line)s", hits, values)
+      : gettext("%(place)s of %(hits)s+ hits: line %(line)s", values);
   }
 }
 

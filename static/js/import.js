@@ -2,6 +2,7 @@
 import { ApiError } from "./api.js";
 import { formatSize, sendBytes } from "./bytes.js";
 import { showError } from "./composer.js";
+import { gettext } from "./i18n.js";
 
 const find = (id) => document.getElementById(id);
 const form = find("import-form");
@@ -28,7 +29,7 @@ function choose(chosen) {
   find("chosen-files").hidden = !files.length;
   button.disabled = !files.length;
   const all = files.reduce((sum, file) => sum + file.size, 0);
-  if (all > Number(form.dataset.largest)) complain(new ApiError("REQUEST_TOO_LARGE", "These files are larger than an import can be."));
+  if (all > Number(form.dataset.largest)) complain(new ApiError("REQUEST_TOO_LARGE", gettext("These files are larger than an import can be.")));
 }
 
 function complain(error) {
@@ -48,7 +49,8 @@ async function send() {
 function showSent(loaded, total) {
   find("sending-progress").max = total;
   find("sending-progress").value = loaded;
-  find("sending-text").textContent = loaded < total ? `Sending: ${formatSize(loaded)} of ${formatSize(total)}` : "Sent. The server is reading it…";
+  const sizes = { sent: formatSize(loaded), total: formatSize(total) };
+  find("sending-text").textContent = loaded < total ? gettext("Sending: %(sent)s of %(total)s", sizes) : gettext("Sent. The server is reading it…");
 }
 
 async function bringIn() {

@@ -1,6 +1,7 @@
 // The dialog for a session's labels: one name and value per row.
 import { call } from "./api.js";
 import { showError } from "./composer.js";
+import { gettext } from "./i18n.js";
 
 export class LabelsDialog {
   #saved = false;
@@ -53,8 +54,8 @@ export class LabelsDialog {
     const pairs = [...this.rows.children].map((row) => [...row.querySelectorAll("input")].map((input) => input.value.trim()));
     const named = pairs.filter(([key]) => key);
     try {
-      if (pairs.some(([key, value]) => value && !key)) throw new Error("A label needs a name.");
-      if (new Set(named.map(([key]) => key)).size < named.length) throw new Error("Two labels have the same name.");
+      if (pairs.some(([key, value]) => value && !key)) throw new Error(gettext("A label needs a name."));
+      if (new Set(named.map(([key]) => key)).size < named.length) throw new Error(gettext("Two labels have the same name."));
       await call("PATCH", this.api, { labels: Object.fromEntries(named) });
       this.#saved = true;
       this.dialog.close();

@@ -1,6 +1,7 @@
 // What the model saw: one call as its page shows it, and in the conversation what that call was not shown as written.
 import { fetchJson, fetchPart } from "./api.js";
 import { enhance } from "./enhance.js";
+import { dateLanguage, formatNumber, gettext } from "./i18n.js";
 import { isPlainClick } from "./keys.js";
 import { keepingPlace } from "./scrolling.js";
 
@@ -8,16 +9,16 @@ const PAUSE = 220; // milliseconds: while the bar moves, only the conversation f
 const GATHER = 400; // milliseconds: events come in bursts
 const KEPT = 200; // answers that are not asked for again
 const WORDS = {
-  summarised: "summarised",
-  left_out: "left out, no room",
-  quoted: "only quoted",
-  absent: "not in this prompt",
-  later: "not sent yet",
-  tombstoned: "output replaced by a tombstone",
-  shortened: "shortened",
-  answer: "its answer",
+  summarised: gettext("summarised"),
+  left_out: gettext("left out, no room"),
+  quoted: gettext("only quoted"),
+  absent: gettext("not in this prompt"),
+  later: gettext("not sent yet"),
+  tombstoned: gettext("output replaced by a tombstone"),
+  shortened: gettext("shortened"),
+  answer: gettext("its answer"),
 };
-const clock = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const clock = new Intl.DateTimeFormat(dateLanguage, { day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit" });
 
 const isIn = (runs, seq) => runs.some(([first, last]) => first <= seq && seq <= last);
 
@@ -75,7 +76,7 @@ export class Saw {
     const seq = Number(of?.closest(".message").dataset.seq);
     const id = of ? this.#places.findLast(({ answer }) => answer === seq)?.id : call || this.#chosen || this.#places.at(-1)?.id;
     if (id) await this.#show(id, section ?? "", "replaceState");
-    else if (of) throw Object.assign(new Error("The record has no call that wrote this answer."), { page: of.href });
+    else if (of) throw Object.assign(new Error(gettext("The record has no call that wrote this answer.")), { page: of.href });
   }
 
   hide() {
@@ -183,8 +184,8 @@ export class Saw {
   #markWith(id, told) {
     if (!this.#isShown) return;
     const place = this.#places.find((one) => one.id === id);
-    const shown = place ? told : { words: "This call does not belong to a turn on this branch, so no messages are greyed." };
-    this.#at("words").textContent = shown.words ?? "Messages that this call did not see word for word are greyed in the conversation.";
+    const shown = place ? told : { words: gettext("This call does not belong to a turn on this branch, so no messages are greyed.") };
+    this.#at("words").textContent = shown.words ?? gettext("Messages that this call did not see word for word are greyed in the conversation.");
     this.#shown = [place, shown];
     this.transcript.root.dataset.lens = "";
     this.#watch.observe(this.transcript.root, { childList: true });
@@ -211,7 +212,7 @@ export class Saw {
     this.#at("newest").hidden = at === this.#places.length - 1;
     if (at < 0) return;
     const { number, at: seconds } = this.#places[at];
-    const said = `Call ${number.toLocaleString("en")}, ${clock.format(seconds * 1_000)}`;
+    const said = gettext("Call %(number)s, %(time)s", { number: formatNumber(number), time: clock.format(seconds * 1_000) });
     this.range.value = at + 1;
     this.range.setAttribute("aria-valuetext", said);
     this.#at("now").textContent = said;

@@ -1,10 +1,10 @@
 // The table of summaries beside the conversation: pointing at one, or at a sentence of it, lights up its messages there.
 import { fetchPart } from "./api.js";
 import { enhance } from "./enhance.js";
+import { formatNumber, gettext, ngettext } from "./i18n.js";
 
-const HINT = "Point at a summary to highlight its messages in the conversation. Select it to go there.";
-const count = (number) => number.toLocaleString("en");
-const spanOf = ([first, last]) => (first === last ? count(first) : `${count(first)}–${count(last)}`);
+const HINT = gettext("Point at a summary to highlight its messages in the conversation. Select it to go there.");
+const spanOf = ([first, last]) => (first === last ? formatNumber(first) : `${formatNumber(first)}–${formatNumber(last)}`);
 const sourceAt = (target) => target.closest?.("[data-messages]");
 
 // "3-14 20" as runs of numbers
@@ -86,10 +86,12 @@ export class Summaries {
   #words(runs) {
     const { firstSeq, lastSeq } = this.transcript;
     const [first, last] = [runs[0][0], runs.at(-1)[1]];
-    const said = `${first === last ? "Message" : "Messages"} ${runs.map(spanOf).join(", ")}`;
-    if (firstSeq <= first && last <= lastSeq) return [`${said}: highlighted in the conversation.`];
-    const link = Object.assign(document.createElement("a"), { href: `?at=${first}`, textContent: `Go to message ${count(first)}` });
-    const none = last < firstSeq || lastSeq < first;
-    return [`${said}: ${none ? "not loaded" : "not all of them are loaded"} in the conversation. `, link];
+    const [width, values] = [last - first + 1, { messages: runs.map(spanOf).join(", ") }];
+    if (firstSeq <= first && last <= lastSeq) return [ngettext("Message %(messages)s: highlighted in the conversation.", "Messages %(messages)s: highlighted in the conversation.", width, values)];
+    const words = gettext("Go to message %(number)s", { number: formatNumber(first) });
+    const link = Object.assign(document.createElement("a"), { href: `?at=${first}`, textContent: words });
+    const isNone = last < firstSeq || lastSeq < first;
+    const none = ngettext("Message %(messages)s: not loaded in the conversation.", "Messages %(messages)s: not loaded in the conversation.", width, values);
+    return [isNone ? none : gettext("Messages %(messages)s: not all of them are loaded in the conversation.", values), " ", link];
   }
 }

@@ -2,6 +2,7 @@
 // address names the tab and what is chosen in it.
 import { fetchPart } from "./api.js";
 import { enhance } from "./enhance.js";
+import { gettext } from "./i18n.js";
 import { isPlainClick } from "./keys.js";
 import { Saw } from "./lens-saw.js";
 import { Summaries } from "./lens-summaries.js";
@@ -133,7 +134,7 @@ export class Lens {
   }
 
   #complain(error) {
-    const link = Object.assign(document.createElement("a"), { href: error.page, textContent: "Which calls saw it" });
+    const link = Object.assign(document.createElement("a"), { href: error.page, textContent: gettext("Which calls saw it") });
     find("lens-error-words").replaceChildren(`${error.message} `, ...(error.page ? [link] : []));
     find("lens-error").hidden = false;
   }

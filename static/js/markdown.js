@@ -2,6 +2,7 @@
 // draws each again at its end, then also with coloured code and drawn formulas. Loaded when the first answer begins.
 import "../vendor/dompurify/purify.min.js";
 import "../vendor/markdown-it/markdown-it.umd.min.js";
+import { gettext } from "./i18n.js";
 
 const { DOMPurify, markdownit } = window;
 const NESTING_LIMIT = 24;
@@ -17,8 +18,8 @@ const CLEAN = {
 };
 const LANGUAGE = /^[a-z0-9+#._-]{1,30}$/;
 const TASK = /^\[([ xX])\](?=[ \n])/;
-const DIAGRAM = "a diagram, as its text";
-const FORMULA = "a formula, as TeX";
+const DIAGRAM = gettext("a diagram, as its text");
+const FORMULA = gettext("a formula, as TeX");
 const LABELS = {
   __proto__: null, // "constructor" is no language
   ...Object.fromEntries(["mermaid", "dot", "graphviz", "plantuml", "puml", "d2"].map((name) => [name, DIAGRAM])),

@@ -1,4 +1,6 @@
 // Desktop notifications of what happens in a tab that is not looked at. They never show what was said.
+import { gettext } from "./i18n.js";
+
 const ON = "mnesis-notifications"; // in localStorage
 
 function isWanted() {
@@ -22,7 +24,7 @@ function want(wanted) {
 // The button that turns them on and off in this browser. Without HTTPS, which they take outside this machine, it stays hidden.
 export function watchNotifications(button, onError) {
   if (!("Notification" in window) || !isSecureContext) return;
-  const show = () => (button.textContent = isOn() ? "Stop notifying me" : "Notify me of answers");
+  const show = () => (button.textContent = isOn() ? gettext("Stop notifying me") : gettext("Notify me of answers"));
   button.hidden = false;
   show();
   addEventListener("storage", show);
@@ -30,7 +32,7 @@ export function watchNotifications(button, onError) {
     const wanted = !isOn();
     want(wanted);
     if (wanted && (await Notification.requestPermission()) === "denied") {
-      onError({ message: "Your browser blocks notifications from this site. Allow them in its settings.", code: "BLOCKED" });
+      onError({ message: gettext("Your browser blocks notifications from this site. Allow them in its settings."), code: "BLOCKED" });
     }
     show();
   });

@@ -1,6 +1,7 @@
 // Shared by every page: local times, menus that close, copy buttons, the palette.
 import { watchCopyButtons } from "./copy.js";
 import { enhance, letScroll } from "./enhance.js";
+import { gettext } from "./i18n.js";
 import { isPlain, isPlainClick } from "./keys.js";
 import { showTimes } from "./times.js";
 
@@ -68,7 +69,7 @@ document.addEventListener(
 
 // Shows a failed htmx request at the place that asked for it.
 function showLoadError({ detail: { elt, target } }) {
-  (elt.matches("button") ? elt : target).textContent = "That could not be loaded. Try again.";
+  (elt.matches("button") ? elt : target).textContent = gettext("That could not be loaded. Try again.");
 }
 document.addEventListener("htmx:responseError", showLoadError);
 document.addEventListener("htmx:sendError", showLoadError);

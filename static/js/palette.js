@@ -1,6 +1,7 @@
 // The palette: actions, sessions and messages in one list, chosen by typing. A combobox that controls a listbox: the focus
 // stays in the field, and aria-activedescendant names the option.
 import { fetchPart } from "./api.js";
+import { gettext } from "./i18n.js";
 
 const PAUSE = 200; // milliseconds after the last letter
 const MESSAGES = 5;
@@ -85,9 +86,9 @@ class Palette {
       if (mine !== this.#asked) return;
       this.#fill("sessions", [...titles.querySelectorAll(".palette-option")]);
       this.#fill("messages", [...hits.querySelectorAll(".hit-link")].slice(0, MESSAGES).map(asOption));
-      this.none.textContent = this.options.length ? "" : "No results.";
+      this.none.textContent = this.options.length ? "" : gettext("No results.");
     } catch {
-      if (mine === this.#asked) this.none.textContent = "The search failed. Try again.";
+      if (mine === this.#asked) this.none.textContent = gettext("The search failed. Try again.");
     }
   }
 

@@ -1,4 +1,5 @@
 // The viewer of pictures: one over the page, and to and fro between those of the conversation. Loaded when the first is opened.
+import { gettext } from "./i18n.js";
 
 const LINKS = "a.picture:has(> img)";
 
@@ -44,8 +45,8 @@ function makeViewer() {
   const head = Object.assign(document.createElement("header"), { className: "dialog-head" });
   const title = Object.assign(document.createElement("h2"), { id: "viewer-title" });
   title.append(document.createElement("bdi"));
-  const page = Object.assign(document.createElement("a"), { target: "_blank", rel: "noopener", className: "small", textContent: "Open by itself" });
-  const [back, on, close] = [button("back", "Previous picture"), button("back", "Next picture"), button("close", "Close")];
+  const page = Object.assign(document.createElement("a"), { target: "_blank", rel: "noopener", className: "small", textContent: gettext("Open by itself") });
+  const [back, on, close] = [button("back", gettext("Previous picture")), button("back", gettext("Next picture")), button("close", gettext("Close"))];
   back.dataset.step = "-1";
   on.dataset.step = "1";
   close.addEventListener("click", () => made.close());

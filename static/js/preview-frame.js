@@ -18,7 +18,7 @@
     return `<!DOCTYPE html>${page.documentElement.outerHTML}`;
   }
 
-  // What is written is read again, and may be something else then.
+  // What is written is read again, and may be something else then. Returns nothing if it never comes to rest.
   function cleaned(html) {
     let before = html;
     for (let round = 0; round < MOST_ROUNDS; round += 1) {
@@ -26,15 +26,15 @@
       if (after === before) return after;
       before = after;
     }
-    return "<!DOCTYPE html><p>This preview cannot be shown.</p>";
+    return "";
   }
 
   addEventListener("message", ({ source, data }) => {
     if (source !== parent || typeof data?.source !== "string" || data.source.length > LONGEST) return;
     const frame = document.createElement("iframe");
     frame.setAttribute("sandbox", "");
-    frame.title = "Preview of the code";
-    frame.srcdoc = cleaned(data.source);
+    frame.title = data.title;
+    frame.srcdoc = cleaned(data.source) || `<!DOCTYPE html><p>${data.refusal}</p>`;
     Object.assign(frame.style, { display: "block", width: "100%", height: "100vh", border: "0", background: "white", colorScheme: "light" });
     document.body.style.margin = "0";
     document.body.replaceChildren(frame);

@@ -1,4 +1,5 @@
 // The pane beside the conversation that shows what a block of HTML or SVG looks like. Loaded when it is first opened.
+import { gettext } from "./i18n.js";
 
 const ADDRESS = "/frames/preview/";
 const NAMES = { html: "HTML", svg: "SVG" };
@@ -22,13 +23,14 @@ function element(name, values = {}, ...children) {
 }
 
 function makePane() {
-  const close = element("button", { type: "button", className: "icon-button", title: "Close (Esc)", onclick: closePreview });
-  close.setAttribute("aria-label", "Close the preview");
+  const close = element("button", { type: "button", className: "icon-button", title: gettext("Close (Esc)"), onclick: closePreview });
+  close.setAttribute("aria-label", gettext("Close the preview"));
   close.append(document.getElementById("copy-icon").content.cloneNode(true));
   close.querySelector("use").setAttribute("href", "#icon-close");
   const made = element("aside", { className: "preview", id: "preview" });
   made.setAttribute("aria-labelledby", "preview-title");
-  const note = element("p", { className: "preview-note small soft", textContent: "Scripts, forms and links are disabled, and nothing is loaded from other sites." });
+  const words = gettext("Scripts, forms and links are disabled, and nothing is loaded from other sites.");
+  const note = element("p", { className: "preview-note small soft", textContent: words });
   made.append(element("header", { className: "preview-head" }, element("h2", { id: "preview-title", tabIndex: -1 }), close), note, element("div", { className: "preview-body" }));
   return made;
 }
@@ -41,11 +43,12 @@ export async function showPreview({ source, language, opener: button }) {
   opener = button;
   document.body.append(pane);
   document.documentElement.dataset.preview = "open";
-  pane.querySelector("h2").textContent = `Preview of ${NAMES[language]}`;
+  pane.querySelector("h2").textContent = gettext("Preview of %(kind)s", { kind: NAMES[language] });
   pane.querySelector("h2").focus();
-  const frame = element("iframe", { title: "Preview", src: ADDRESS });
+  const frame = element("iframe", { title: gettext("Preview"), src: ADDRESS });
   frame.setAttribute("sandbox", "allow-scripts");
-  frame.addEventListener("load", () => frame.contentWindow?.postMessage({ source }, "*"), { once: true }); // it has no origin that could be named
+  const message = { source, title: gettext("Preview of the code"), refusal: gettext("This preview cannot be shown.") };
+  frame.addEventListener("load", () => frame.contentWindow?.postMessage(message, "*"), { once: true }); // it has no origin that could be named
   pane.querySelector(".preview-body").replaceChildren(frame);
 }
 

@@ -3,6 +3,7 @@ import { call, fetchPart } from "./api.js";
 import { sendBytes } from "./bytes.js";
 import { showError } from "./composer.js";
 import { open, watchClosing } from "./dialogs.js";
+import { formatPercent, gettext } from "./i18n.js";
 
 const page = document.getElementById("project");
 const api = `/api/projects/${encodeURIComponent(page.dataset.project)}`;
@@ -34,7 +35,7 @@ async function removeMember(row) {
   await call("DELETE", `${api}/members/${encodeURIComponent(row.dataset.member)}`);
   row.remove();
   adding.elements.name.focus();
-  document.getElementById("project-said").textContent = `${name} is no longer a member.`;
+  document.getElementById("project-said").textContent = gettext("%(name)s is no longer a member.", { name });
 }
 
 /* Files */
@@ -53,7 +54,7 @@ async function addFile(file) {
   body.append("file", file);
   await sendBytes(new XMLHttpRequest(), "POST", `${api}/files`, {
     body,
-    onSent: (sent, total) => (status.textContent = `Adding ${file.name}… ${Math.round((100 * sent) / total)} %`),
+    onSent: (sent, total) => (status.textContent = gettext("Adding %(name)s… %(share)s", { name: file.name, share: formatPercent(Math.round((100 * sent) / total)) })),
   });
 }
 

@@ -1,6 +1,7 @@
 // Messages waiting for the end of a turn. They stay in this browser until sent, each with its idempotency key: two tabs
 // that send the same message start one turn, and so does a tab that was closed before the response and sends it again.
 import { newKey } from "./composer.js";
+import { gettext, ngettext } from "./i18n.js";
 
 const isItem = (item) => typeof item?.text === "string" && typeof item.key === "string" && Array.isArray(item.files);
 
@@ -71,8 +72,8 @@ export class QueueList {
     const row = document.getElementById("queued").content.firstElementChild.cloneNode(true);
     row.dataset.key = key;
     row.querySelector("[data-queued-text]").textContent = text;
-    const facts = [parent ? "starts a new branch" : "", model, files.length ? `${files.length} file${files.length === 1 ? "" : "s"}` : ""].filter(Boolean);
-    row.querySelector("[data-queued-facts]").textContent = facts.join(" · ");
+    const facts = [parent && gettext("starts a new branch"), model, files.length && ngettext("%(count)s file", "%(count)s files", files.length)];
+    row.querySelector("[data-queued-facts]").textContent = facts.filter(Boolean).join(" · ");
     return row;
   }
 }

@@ -1,6 +1,7 @@
 // The page of a run: live updates and the buttons that control it.
 import { call } from "./api.js";
 import { showError } from "./composer.js";
+import { gettext } from "./i18n.js";
 import { LiveFeed } from "./live.js";
 
 const find = (id) => document.getElementById(id);
@@ -42,11 +43,19 @@ page.addEventListener("htmx:afterSwap", ({ detail: { target } }) => {
   announce(target.querySelector("[data-run-state]")?.dataset.runState);
 });
 
+const STATES = {
+  pending: gettext("The run is pending."),
+  running: gettext("The run is running."),
+  paused: gettext("The run is paused."),
+  completed: gettext("The run is completed."),
+  cancelled: gettext("The run is cancelled."),
+  failed: gettext("The run is failed."),
+};
 let said = page.dataset.state;
 function announce(state) {
   if (!state || state === said) return;
   said = state;
-  find("run-announcer").textContent = `The run is ${state}.`;
+  find("run-announcer").textContent = STATES[state] ?? "";
   refresh();
 }
 
@@ -74,17 +83,17 @@ page.addEventListener("click", (event) => {
 });
 document.addEventListener("visibilitychange", refresh);
 
-const WORDS = {
+const CONNECTIONS = {
   live: "",
-  reconnecting: "Reconnecting… Nothing is lost.",
-  "signed-out": "You are signed out. Reload the page to sign in.",
-  gone: "This session no longer exists.",
+  reconnecting: gettext("Reconnecting… Nothing is lost."),
+  "signed-out": gettext("You are signed out. Reload the page to sign in."),
+  gone: gettext("This session no longer exists."),
 };
 let lost = 0;
 function showConnection(state) {
   clearTimeout(lost);
   // Short interruptions are not shown.
-  lost = setTimeout(() => (find("run-connection").textContent = WORDS[state]), state === "reconnecting" ? 1_500 : 0);
+  lost = setTimeout(() => (find("run-connection").textContent = CONNECTIONS[state]), state === "reconnecting" ? 1_500 : 0);
 }
 
 new LiveFeed({

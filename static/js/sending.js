@@ -1,6 +1,7 @@
 // Sends messages: at once while no turn is running, otherwise through the queue. Tracks the running turn and can stop it.
 import { ApiError, call } from "./api.js";
 import { newKey } from "./composer.js";
+import { gettext } from "./i18n.js";
 
 const AGAIN = 2_000; // milliseconds before the queue is tried again
 
@@ -160,7 +161,7 @@ export class Sending {
         return await call("POST", `${this.api}/turns`, body);
       } catch (error) {
         if (!isSignedOut(error)) throw error;
-        if (!(await this.signIn.ask())) throw new ApiError(error.code, "You are signed out. Your message is kept here: send it again to sign in.", 401);
+        if (!(await this.signIn.ask())) throw new ApiError(error.code, gettext("You are signed out. Your message is kept here: send it again to sign in."), 401);
       }
     }
   }

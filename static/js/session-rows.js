@@ -1,6 +1,7 @@
 // Rows of the list of sessions: their menus, and live states for the visible ones.
 import { call, makeFork } from "./api.js";
 import { showError } from "./composer.js";
+import { gettext, withElements } from "./i18n.js";
 import { isOn, isPlain } from "./keys.js";
 import { LabelsDialog } from "./labels.js";
 import { moveSession } from "./moving.js";
@@ -9,9 +10,9 @@ import { watchStates } from "./row-states.js";
 import { showTimes } from "./times.js";
 
 const NOTES = {
-  archive: ["was archived.", "reopen"],
-  reopen: ["was unarchived.", "archive"],
-  trash: ["was moved to the trash.", "restore"],
+  archive: [gettext("%(title)s was archived. %(button)s"), "reopen"],
+  reopen: [gettext("%(title)s was unarchived. %(button)s"), "archive"],
+  trash: [gettext("%(title)s was moved to the trash. %(button)s"), "restore"],
 };
 
 const apiOf = (row) => `/api/sessions/${encodeURIComponent(row.id)}`;
@@ -29,7 +30,7 @@ function rename(list, row) {
   const link = row.querySelector(".session-link");
   const input = document.createElement("input");
   Object.assign(input, { className: "input rename-input", value: link.textContent, maxLength: 200, dir: "auto", autocomplete: "off" });
-  input.setAttribute("aria-label", "Title");
+  input.setAttribute("aria-label", gettext("Title"));
   link.hidden = true;
   link.before(input);
   input.focus();
@@ -68,7 +69,7 @@ function leaveNote(list, row, act) {
   const title = document.createElement("bdi");
   title.textContent = titleOf(row);
   const button = document.createElement("button");
-  Object.assign(button, { type: "button", className: "link-button", textContent: "Undo" });
+  Object.assign(button, { type: "button", className: "link-button", textContent: gettext("Undo") });
   button.addEventListener("click", async () => {
     button.disabled = true;
     try {
@@ -79,7 +80,7 @@ function leaveNote(list, row, act) {
       note.append(` ${error.message} (${error.code})`);
     }
   });
-  note.append(title, ` ${words} `, button);
+  note.append(...withElements(words, { title, button }));
   row.replaceWith(note);
   button.focus();
 }
@@ -104,9 +105,7 @@ async function fork(row) {
   const { message_count: count } = await call("GET", apiOf(row));
   const { items } = await call("GET", `${apiOf(row)}/messages?after=${count - 1}&limit=1`);
   const progress = row.querySelector(".row-progress");
-  const made = await makeFork(apiOf(row), { at_message_id: items[0].id }, (copied, messages) => {
-    progress.textContent = `Forking… ${copied} of ${messages} messages.`;
-  });
+  const made = await makeFork(apiOf(row), { at_message_id: items[0].id }, (words) => (progress.textContent = words));
   location.assign(row.querySelector(".session-link").href.replace(encodeURIComponent(row.id), encodeURIComponent(made)));
 }
 

@@ -9,6 +9,7 @@ import { Connection } from "./connection.js";
 import { open, watchClosing, watchGoTo, watchSearch } from "./dialogs.js";
 import { Dividers } from "./dividers.js";
 import { Edges } from "./edges.js";
+import { gettext } from "./i18n.js";
 import { isPlain, isPlainClick, watchKeys } from "./keys.js";
 import { LiveFeed } from "./live.js";
 import { watchProject } from "./moving.js";
@@ -37,7 +38,7 @@ const picker = find("model");
 const errorBox = find("composer-error");
 const draft = new Draft(sessionId);
 const RUNS_PACE = 1_000; // milliseconds
-const ENDS = { completed: "The answer is ready.", failed: "The turn failed without an answer." };
+const ENDS = { completed: gettext("The answer is ready."), failed: gettext("The turn failed without an answer.") };
 const HINT = find("composer-hint")?.textContent;
 
 const isLooking = "looking" in page.dataset; // at another branch than the chosen one
@@ -96,39 +97,39 @@ function showState() {
   find("stop").disabled = stopping;
   find("send").hidden = running && isEmpty;
   find("send").disabled = sending.sending || isEmpty || attachments.isSending || attachments.hasFailed;
-  find("send").title = running ? "Send when this turn has ended (Enter)" : "Send (Enter)";
-  find("send").setAttribute("aria-label", running ? "Queue" : "Send");
+  find("send").title = running ? gettext("Send when this turn has ended (Enter)") : gettext("Send (Enter)");
+  find("send").setAttribute("aria-label", running ? gettext("Queue") : gettext("Send"));
   textarea.readOnly = sending.sending && !running;
   find("composer-hint").textContent = hint(isEmpty);
   queueList.show(queueNote());
 }
 
 function hint(isEmpty) {
-  if (sending.waiting) return "The turn is waiting for an answer above";
-  if (sending.sending && attachments.files.length) return "Inspecting the files, then the turn starts";
-  if (attachments.isSending) return "A file is uploading";
-  if (attachments.hasFailed) return "Remove the failed file, or try it again";
-  if (sending.running && !isEmpty) return "Enter adds it to the queue";
-  return isEmpty && attachments.files.length ? "Write what to do with the files" : HINT;
+  if (sending.waiting) return gettext("The turn is waiting for an answer above");
+  if (sending.sending && attachments.files.length) return gettext("Inspecting the files, then the turn starts");
+  if (attachments.isSending) return gettext("A file is uploading");
+  if (attachments.hasFailed) return gettext("Remove the failed file, or try it again");
+  if (sending.running && !isEmpty) return gettext("Enter adds it to the queue");
+  return isEmpty && attachments.files.length ? gettext("Write what to do with the files") : HINT;
 }
 
 function queueNote() {
-  if (sending.waiting) return "Sent when the waiting turn has ended";
-  if (sending.running) return "Sent when this turn has ended";
-  if (sending.isHeld) return "The last turn did not complete, so nothing is sent automatically";
-  return "Sending";
+  if (sending.waiting) return gettext("Sent when the waiting turn has ended");
+  if (sending.running) return gettext("Sent when this turn has ended");
+  if (sending.isHeld) return gettext("The last turn did not complete, so nothing is sent automatically");
+  return gettext("Sending");
 }
 
 function showBadge(state) {
   const place = find("state-badge");
-  const archived = [...place.children].find((badge) => badge.textContent === "archived");
+  const archived = place.querySelector('[class="badge"]');
   const badge = document.querySelector(`template[data-badge="${state}"]`)?.content.firstElementChild.cloneNode(true);
   place.replaceChildren(...[badge, archived].filter(Boolean));
 }
 
 function announce(message) {
   const spoken = [...message.querySelectorAll(".prose")].map((part) => part.textContent.trim()).join(" ");
-  if (spoken) find("announcer").textContent = spoken.length > 600 ? `${spoken.slice(0, 600)}… (more in the transcript)` : spoken;
+  if (spoken) find("announcer").textContent = spoken.length > 600 ? gettext("%(text)s… (more in the transcript)", { text: spoken.slice(0, 600) }) : spoken;
 }
 
 function measureContext() {
@@ -143,8 +144,8 @@ function turnWaits(partIds) {
   showBadge("suspended");
   measureContext();
   partIds.forEach(partChanged);
-  find("announcer").textContent = "The turn is waiting for an answer to a tool call.";
-  notify("A tool call is waiting for your answer.");
+  find("announcer").textContent = gettext("The turn is waiting for an answer to a tool call.");
+  notify(gettext("A tool call is waiting for your answer."));
 }
 
 function turnGoesOn() {
@@ -157,7 +158,7 @@ function turnEnded(state, turnId) {
   showBadge(state);
   sending.turnEnded(state, turnId);
   showNew();
-  notify(ENDS[state] ?? "The answer is not complete.");
+  notify(ENDS[state] ?? gettext("The answer is not complete."));
   measureContext();
   const last = transcript.lastOfTurn(turnId);
   if (last) transcript.refresh(last.dataset.message);
@@ -252,9 +253,9 @@ async function sayDeleted() {
   try {
     await call("GET", api);
   } catch (error) {
-    if (error.code !== "SESSION_IN_TRASH") return connection.say("This session no longer exists.");
+    if (error.code !== "SESSION_IN_TRASH") return connection.say(gettext("This session no longer exists."));
     const restore = () => call("POST", `${api}/restore`).then(() => location.reload(), complain);
-    const button = connection.offer("This session is in the trash. ", "Restore it", restore);
+    const button = connection.offer(gettext("This session is in the trash."), gettext("Restore it"), restore);
     if (document.activeElement === document.body) button.focus();
   }
 }
@@ -409,7 +410,7 @@ function watchDialogs() {
       "/": doings.search,
       "?": doings.keys,
       m: () => textarea?.focus(),
-      y: () => (find("announcer").textContent = reading.copyLast() ? "Last answer copied." : "There is no answer yet."),
+      y: () => (find("announcer").textContent = reading.copyLast() ? gettext("Last answer copied.") : gettext("There is no answer yet.")),
       n: () => location.assign("/"),
       p: () => find("pin")?.click(),
       c: toggleLens,
@@ -436,7 +437,7 @@ async function withLens(act) {
     act(await lens);
   } catch {
     lens = null;
-    complain(new Error("The lens could not be loaded. Try again."));
+    complain(new Error(gettext("The lens could not be loaded. Try again.")));
   }
 }
 
@@ -494,7 +495,7 @@ function watchMenu() {
     event.target.disabled = true;
     try {
       await call("POST", `${api}/compact`, { wait: false });
-      find("compact-note").textContent = "A compaction is in progress.";
+      find("compact-note").textContent = gettext("A compaction is in progress.");
     } catch (error) {
       find("compact-note").textContent = `${error.message} (${error.code})`;
     }

@@ -3,6 +3,7 @@ import { call, fetchPart } from "./api.js";
 import { showError } from "./composer.js";
 import { copyText } from "./copy.js";
 import { open } from "./dialogs.js";
+import { gettext } from "./i18n.js";
 import { showTimes } from "./times.js";
 
 const DAY = 86_400_000; // milliseconds
@@ -13,11 +14,11 @@ async function revoke(row) {
   await call("DELETE", `/api/sessions/${encodeURIComponent(row.dataset.session)}/shares/${encodeURIComponent(row.id)}`);
   row.querySelector(".share-acts").remove();
   const badge = document.createElement("span");
-  Object.assign(badge, { className: "badge", textContent: "revoked" });
+  Object.assign(badge, { className: "badge", textContent: gettext("revoked") });
   row.querySelector(".share-what").append(badge);
   row.tabIndex = -1;
   row.focus();
-  say("The link is revoked and no longer works.");
+  say(gettext("The link is revoked and no longer works."));
 }
 
 document.addEventListener("click", ({ target }) => {
@@ -37,7 +38,7 @@ export function watchShareDialog(dialog, { api }) {
     body.replaceChildren(part);
     showTimes(body);
     window.htmx.process(body);
-    if (message) body.querySelector("#share-until").textContent = `as it is now, up to message ${message.dataset.seq}`;
+    if (message) body.querySelector("#share-until").textContent = gettext("as it is now, up to message %(number)s", { number: message.dataset.seq });
     const { audience } = body.querySelector("form").elements;
     const showPeople = () => {
       const isForPeople = audience.value === "people";
@@ -56,7 +57,7 @@ export function watchShareDialog(dialog, { api }) {
       expires_at: days.value ? new Date(Date.now() + Number(days.value) * DAY).toISOString() : null,
     });
     await show();
-    say("Link created.");
+    say(gettext("Link created."));
     document.getElementById(made.id).querySelector("[data-copy-link]").focus();
   }
 

@@ -1,8 +1,9 @@
 // Renews an expired login without leaving the page. The unsent message is kept, and sent after signing in.
 import { csrfToken } from "./api.js";
+import { gettext } from "./i18n.js";
 
 const AFTER = "/livez"; // a small response to be redirected to
-const WRONG = "That username and password do not match.";
+const WRONG = gettext("That username and password do not match.");
 
 // Returns why signing in failed, or "" if it succeeded.
 async function signIn(form) {
@@ -54,7 +55,7 @@ export class SignIn {
   async #try() {
     const button = this.form.querySelector("[type=submit]");
     button.disabled = true;
-    const problem = await signIn(this.form).catch(() => "The server did not answer. Try again.");
+    const problem = await signIn(this.form).catch(() => gettext("The server did not answer. Try again."));
     button.disabled = false;
     this.#end(problem);
   }

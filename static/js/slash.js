@@ -1,6 +1,7 @@
 // "/" at the beginning of an empty message box: saved prompts in a list, filtered by what is typed. The focus stays in
 // the box, and aria-activedescendant names the option. Nothing is ever sent from here.
 import { fetchJson } from "./api.js";
+import { gettext, ngettext } from "./i18n.js";
 import { fill, variablesOf } from "./variables.js";
 
 const PAUSE = 100; // milliseconds after the last letter
@@ -64,9 +65,9 @@ class Slash {
     this.list.replaceChildren(...found.items.map(asOption));
     this.list.hidden = !found.items.length;
     this.#mark(this.list.firstElementChild);
-    const many = found.items.length === 1 ? "1 prompt" : `${found.items.length} prompts`;
-    const none = found.failed ? "Saved prompts could not be loaded." : "No saved prompts found.";
-    this.status.textContent = found.items.length ? `${many}. Enter inserts one.` : none;
+    const none = found.failed ? gettext("Saved prompts could not be loaded.") : gettext("No saved prompts found.");
+    const some = ngettext("%(count)s prompt. Enter inserts one.", "%(count)s prompts. Enter inserts one.", found.items.length);
+    this.status.textContent = found.items.length ? some : none;
     if (early) this.#choose(this.marked);
   }
 
@@ -131,9 +132,9 @@ class Slash {
   }
 }
 
-function textIn(name, words, className = "") {
+function textIn(name, words, values = {}) {
   const element = document.createElement(name);
-  Object.assign(element, { textContent: words, className });
+  Object.assign(element, { textContent: words, ...values });
   return element;
 }
 
@@ -143,8 +144,8 @@ function asOption({ id, name, title, is_owner: isOwner, owner_name: owner }, num
   option.dataset.prompt = id;
   option.setAttribute("role", "option");
   option.setAttribute("aria-selected", "false");
-  option.append(textIn("bdi", `/${name}`), textIn("bdi", title, "soft small"));
-  if (!isOwner) option.append(textIn("bdi", owner, "soft small"));
+  option.append(textIn("bdi", `/${name}`), textIn("bdi", title, { className: "soft small" }));
+  if (!isOwner) option.append(textIn("bdi", owner, { className: "soft small" }));
   return option;
 }
 

@@ -1,5 +1,6 @@
 // The timeline: opens and closes turns, and keeps the newest ones up to date.
 import { follow } from "./follow.js";
+import { gettext } from "./i18n.js";
 import { showTimes } from "./times.js";
 
 const PACE = 1_500;
@@ -48,7 +49,7 @@ function put(turn) {
     table.tHead.after(turn);
     window.htmx.process(turn);
     showTimes(turn);
-    find("timeline-announcer").textContent = `Turn ${turn.dataset.seq} began.`;
+    find("timeline-announcer").textContent = gettext("Turn %(number)s began.", { number: turn.dataset.seq });
   }
 }
 

@@ -1,13 +1,15 @@
 // <time datetime="…"> in local time: data-relative shows how long ago, data-clock the time of day, and data-moment the
 // date and time to the second, with the zone.
-const relative = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
-const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
-const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric" });
-const moment = new Intl.DateTimeFormat("en-GB", {
+import { dateLanguage, gettext, language } from "./i18n.js";
+
+const relative = new Intl.RelativeTimeFormat(language, { numeric: "auto" });
+const clock = new Intl.DateTimeFormat(dateLanguage, { hour: "2-digit", minute: "2-digit" });
+const dayAndClock = new Intl.DateTimeFormat(dateLanguage, { day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit" });
+const moment = new Intl.DateTimeFormat(dateLanguage, {
   ...{ day: "numeric", month: "short", year: "numeric" },
   ...{ hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short" },
 });
-const full = new Intl.DateTimeFormat("en-GB", { dateStyle: "full", timeStyle: "long" });
+const full = new Intl.DateTimeFormat(dateLanguage, { dateStyle: "full", timeStyle: "long" });
 const steps = [
   ["year", 31_536_000],
   ["month", 2_592_000],
@@ -22,12 +24,12 @@ function howLongAgo(time, now = Date.now()) {
   for (const [unit, size] of steps) {
     if (Math.abs(seconds) >= size) return relative.format(Math.trunc(seconds / size), unit);
   }
-  return "just now";
+  return gettext("just now");
 }
 
 function onTheClock(time, now = new Date()) {
   const sameDay = time.toDateString() === now.toDateString();
-  return sameDay ? clock.format(time) : `${day.format(time)}, ${clock.format(time)}`;
+  return (sameDay ? clock : dayAndClock).format(time);
 }
 
 function setText(element, text) {

@@ -1,12 +1,13 @@
 // Edits the title in place: Enter saves, Escape cancels.
 import { call } from "./api.js";
+import { gettext } from "./i18n.js";
 
 export function watchTitle(form, api) {
   const input = form.querySelector("input");
   let saved = input.defaultValue; // not .value, which may have been edited before this script ran
 
   function show(title) {
-    saved = title || "Untitled session";
+    saved = title || gettext("Untitled session");
     input.value = saved;
     document.title = `${saved} · Mnesis`;
     document.querySelector("h1").textContent = saved;

@@ -1,6 +1,7 @@
 // The trash: restores sessions, and deletes them for good once that is confirmed.
 import { call } from "./api.js";
 import { showError } from "./composer.js";
+import { gettext } from "./i18n.js";
 
 const page = document.getElementById("trash");
 const dialog = document.getElementById("delete-dialog");
@@ -28,12 +29,12 @@ function isConfirmed(title) {
 const acts = {
   async restore(row, api, title) {
     await call("POST", `${api}/restore`);
-    remove(row, `${title} is restored.`);
+    remove(row, gettext("%(title)s is restored.", { title }));
   },
   async delete(row, api, title) {
     if (!(await isConfirmed(title))) return;
     await call("DELETE", api);
-    remove(row, `${title} is deleted for good.`);
+    remove(row, gettext("%(title)s is deleted for good.", { title }));
   },
 };
 

@@ -1,6 +1,7 @@
 // Uploads one file in pieces (tus 1.0, docs: /api/docs). It resumes by itself after a lost connection.
 import { ApiError } from "./api.js";
 import { sendBytes } from "./bytes.js";
+import { gettext } from "./i18n.js";
 
 const TUS = { "Tus-Resumable": "1.0.0" };
 const PIECE = 8 * 1024 * 1024; // bytes
@@ -8,7 +9,7 @@ const FIRST_DELAY = 500; // milliseconds
 const LONGEST_DELAY = 10_000;
 const MOST_BEGINNINGS = 3;
 
-const UNREADABLE = "This file can no longer be read: it was changed or moved, or is a folder. Choose it again.";
+const UNREADABLE = gettext("This file can no longer be read: it was changed or moved, or is a folder. Choose it again.");
 
 function base64(text) {
   // Encode as UTF-8 first, because btoa only takes bytes. A lone surrogate becomes U+FFFD.
@@ -90,7 +91,7 @@ export class Upload {
         this.#place = "";
       }
     }
-    if (++this.#beginnings > MOST_BEGINNINGS) throw new ApiError("NOT_TAKEN", "This file could not be uploaded. Try again.");
+    if (++this.#beginnings > MOST_BEGINNINGS) throw new ApiError("NOT_TAKEN", gettext("This file could not be uploaded. Try again."));
     const metadata = `filename ${base64(this.file.name)},session_id ${base64(this.sessionId)}`;
     const answer = await this.#ask("POST", "/api/uploads", { headers: { "Upload-Length": String(this.file.size), "Upload-Metadata": metadata } });
     // Only the path: behind a proxy the server may not know its own address.
@@ -99,7 +100,7 @@ export class Upload {
   }
 
   #ask(method, path, options) {
-    if (this.#isGivenUp) throw new ApiError("GIVEN_UP", "This upload was cancelled.");
+    if (this.#isGivenUp) throw new ApiError("GIVEN_UP", gettext("This upload was cancelled."));
     this.#request = new XMLHttpRequest();
     return sendBytes(this.#request, method, path, { ...options, headers: { ...TUS, ...options.headers } });
   }

@@ -1,16 +1,17 @@
 // The switchers at messages that have siblings. Without this, they are plain forms that load the page anew.
 import { ApiError, csrfToken } from "./api.js";
+import { gettext } from "./i18n.js";
 
-const REASON = "A turn is running. You can switch branches when it has ended.";
+const REASON = gettext("A turn is running. You can switch branches when it has ended.");
 
 async function choose(form, submitter) {
   const asked = new URLSearchParams(new FormData(form, submitter));
   const headers = { Accept: "application/json", "X-CSRFToken": csrfToken() };
   const answer = await fetch(form.action, { method: "POST", body: asked, headers, credentials: "same-origin" }).catch(() => null);
-  if (!answer) throw new ApiError("NOT_REACHED", "The server did not answer.");
+  if (!answer) throw new ApiError("NOT_REACHED", gettext("The server did not answer."));
   const body = await answer.json().catch(() => null);
   if (answer.ok && body) return body;
-  throw new ApiError(body?.error?.code ?? `HTTP_${answer.status}`, body?.error?.message ?? "Something went wrong. Reload the page and try again.", answer.status);
+  throw new ApiError(body?.error?.code ?? `HTTP_${answer.status}`, body?.error?.message ?? gettext("Something went wrong. Reload the page and try again."), answer.status);
 }
 
 export class Versions {

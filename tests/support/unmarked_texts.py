@@ -39,6 +39,9 @@ NAMES = {
     "LiteLLM",
     "litellm",
     "Markdown",
+    "Mermaid",
+    "Dockerfile",
+    "Makefile",
     "Python",
     "SHA",
     "SHA-256",
@@ -94,9 +97,30 @@ _MARKED = re.compile(
 _TAG = re.compile(r"{%(.*?)%}|{{(.*?)}}", re.S)
 _LITERAL = re.compile(r"""(?P<before>[^"']*)(?P<quote>["'])(?P<text>.*?)(?P=quote)""", re.S)
 _WORD = re.compile(r"[^\W\d_][^\W_]+(?:-[^\W_]+)*")
-# A script's text: a sentence or label begins with a capital, and has a space or ends like a sentence.
-_SCRIPT_TEXT = re.compile(r"""(?P<before>.{0,60})(?P<quote>["'`])(?P<text>[A-Z][^"'`\n]*)(?P=quote)""")
-_CALL = re.compile(r"(?:gettext|_)\(\s*$|ngettext\((?:[^()]*,)?\s*$")
+# A script's text has words and no sign of code, and begins like a sentence or label, or has several words.
+_CODE_SIGNS = re.compile(
+    r"[<>{}\[\]=#$_|*\\@~+]|/\w|\w[:(]\w|\w\(|\b[\w-]+\.[a-z]{2,4}\b|^[.:]\w|\w-\w.*\w-\w|^[A-Z_]+$|^\w+:$"
+)
+_READS = re.compile(r"[A-Z][\w\u2019-]{2,}|[A-Z]\w* |.*\w[ ,:] ?.*[^\W\d_]|.*[….?!:]$|.*\w, $|.* · ", re.S)
+_VALUE = "${"
+_PLACE = "\ufffc"  # of a value in a text that is glued together
+# What takes a text to show: there a single word is one, too.
+_SHOWN = re.compile(
+    r"(?:textContent|innerText|title|placeholder|alt|label)\s*[:=]\s*$|Attribute\(\"(?:aria-label|title)\",\s*$"
+)
+# What takes no text: selectors, names of classes, keys, types and headers.
+_SILENT = re.compile(
+    r"(?:querySelector(?:All)?|closest|matches|[gs]etAttribute|getResponseHeader|getElementById|createElement|Listener|Event|"
+    r"add|remove|toggle|find|DateTimeFormat|getContext|getEntriesByType|replace|supports|matchMedia|trigger|call)\(\s*$"
+    r"|(?<!textContent\.)\b(?:startsWith|endsWith|includes|indexOf)\(\s*$|(?<!textContent )[!=]==\s*$|\bcase\s*$|\bfrom\s*$"
+    r"|\b(?:rel|rows|facts|src|font|fontFamily|sandbox|rootMargin|take|FONT|BLOCKS|DROPPED|LINKS|NEAR)\s*[:=]\s*$"
+    r"|\bclassName\s*[:=][^;,]*$|\"rel\",\s*$"
+)
+_KEY = re.compile(r"\s*(?::|in\b)")
+_TOKEN = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'|[`()\[\]{}/]", re.S)
+_TEMPLATE = re.compile(r"((?:[^`$\\]|\\.|\$(?!\{))*)(`|\$\{)", re.S)
+_REGEX = re.compile(r"/(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\[\n])+/")
+_BEFORE_REGEX = re.compile(r"(?:^|[(,=:\[!&|?{};>]|\breturn)\s*$")
 
 
 class Unmarked(NamedTuple):
@@ -166,15 +190,78 @@ class _Texts(HTMLParser):
 
 
 def unmarked_of_script(path: Path) -> Iterator[Unmarked]:
-    """Yield what reads like a text in this script, and is not given to ``gettext`` or ``ngettext``."""
-    for number, line in enumerate(path.read_text().splitlines(), start=1):
-        if line.lstrip().startswith("//"):
-            continue
-        for found in _SCRIPT_TEXT.finditer(line):
-            text = found["text"]
-            reads = " " in text or text.endswith(("…", ".", "?", ":")) or re.fullmatch("[A-Z][a-z]{3,}", text)
-            if reads and says_something(text) and not _CALL.search(found["before"]):
-                yield Unmarked(str(path.relative_to(ROOT)), number, text)
+    """Yield what reads like a text in this script and is not given to ``gettext`` or ``ngettext`` as a literal."""
+    source = path.read_text()
+    for literal in _literals_of_script(source):
+        before, after = source[: literal.start].rsplit("\n\n", 1)[-1], source[literal.end :]
+        if literal.call in {"gettext", "ngettext"}:
+            marked = source[literal.start] != "`" and after.lstrip()[:1] in {",", ")"}
+        else:
+            marked = not _is_shown(literal.text, before, after)
+        if not marked:
+            line = source.count("\n", 0, literal.start) + 1
+            yield Unmarked(str(path.relative_to(ROOT)), line, literal.text.replace(_PLACE, "${…}"))
+
+
+def _is_shown(text: str, before: str, after: str) -> bool:
+    if not says_something(text) or _CODE_SIGNS.search(text):
+        return False
+    if _SHOWN.search(before):
+        return True
+    is_key = (_KEY.match(after) and re.search(r"(?:[{,(]|&&)\s*$", before)) or after.startswith(".split(")
+    return not is_key and not _SILENT.search(before) and bool(_READS.match(text))
+
+
+class _Literal(NamedTuple):
+    start: int
+    end: int
+    text: str
+    call: str  # the function that it is given to
+
+
+def _literals_of_script(source: str) -> Iterator[_Literal]:
+    """Yield the strings and templates of a script, those within the values of a template as well."""
+    calls = [""]  # what is called by each open bracket
+    templates: list[tuple[int, list[str]]] = []  # the open ones: where they begin, and their text between values so far
+    at = 0
+    while token := _TOKEN.search(source, at):
+        at, sign = token.end(), token[0]
+        if sign[0] in "\"'":
+            yield _Literal(token.start(), at, sign[1:-1], calls[-1])
+        elif sign == "`" or (sign == "}" and calls[-1] == _VALUE):
+            if sign == "`":
+                templates.append((token.start(), []))
+            else:
+                calls.pop()
+            at, is_over = _take_piece(source, at, templates[-1][1])
+            if is_over:
+                start, pieces = templates.pop()
+                yield _Literal(start, at, _PLACE.join(pieces), calls[-1])
+            else:
+                calls.append(_VALUE)
+        else:
+            at = _take_sign(source, at, sign, calls)
+
+
+def _take_piece(source: str, at: int, pieces: list[str]) -> tuple[int, bool]:
+    """Take a template's text up to its next value or its end, and return the place behind and whether it is the end."""
+    piece = _TEMPLATE.match(source, at)
+    assert piece, f"a template without an end: {source[at:][:40]}"
+    pieces.append(piece[1])
+    return piece.end(), piece[2] == "`"
+
+
+def _take_sign(source: str, at: int, sign: str, calls: list[str]) -> int:
+    before = source[max(0, at - 40) : at - 1]
+    if sign == "(":
+        calls.append("".join(re.findall(r"(?<!function )\b\w+$", before)))
+    elif sign in "[{":
+        calls.append(sign)
+    elif sign in ")]}":
+        calls.pop()
+    elif sign == "/" and _BEFORE_REGEX.search(before) and (regex := _REGEX.match(source, at - 1)):
+        return regex.end()
+    return at
 
 
 def unmarked(*places: Path) -> list[Unmarked]:
