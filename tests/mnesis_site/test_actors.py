@@ -52,6 +52,7 @@ READS = {
         "testserver",
         "rebuild_search",
         "fill_vectors",
+        "makemessages",
     ),
     *("export", "move_database", "replay", "summaries", "up", "verify", "organisation", "evaluate_memory"),
 }

@@ -88,7 +88,7 @@ TEXT_ATTRIBUTES = {
 SILENT_TAGS = {"script", "style", "code", "kbd", "pre", "samp"}
 
 # Blocks that hold names of classes and modules.
-_CODE_BLOCK = r"{% block \w*(?:class|module|modules|data|styles) %}.*?{% endblock %}"
+_CODE_BLOCK = r"{% block \w*(?:class|module|modules|data|styles|coltype) %}.*?{% endblock %}"
 _MARKED = re.compile(
     _CODE_BLOCK
     + r"|{#.*?#}|{% comment.*?{% endcomment %}|{% blocktranslate.*?{% endblocktranslate %}|{% verbatim.*?{% endverbatim %}",
