@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext, pgettext
 from ninja import Field
 from pydantic import BeforeValidator
 
@@ -18,13 +20,13 @@ from compaction_app.context.state import Meter, load_frame, load_meter, load_sta
 from compaction_app.queries import list_runs, list_runs_between, load_heads, written_by
 from mnesis_core.context.branches import END, Path, Span
 from mnesis_core.errors import InvalidRequest
-from mnesis_core.llm.tokens import describe_count
+from mnesis_core.llm.tokens import CountSource
 from mnesis_core.records import RunRecord
 from mnesis_core.spending import lines_of
 from mnesis_core.text import printable_json
 from sessions_app.conf import list_models, session_config
 from sessions_app.llm.limits import limits_now, look
-from sessions_app.pages.markdown import format_count
+from sessions_app.pages.markdown import format_count, localised
 from sessions_app.pages.views import number_in, reader_of, signed_in
 from sessions_app.record.branch_queries import path_in
 from sessions_app.record.context_queries import load_spans
@@ -35,20 +37,20 @@ from sessions_app.schemas import Out
 ContextFormat = Literal["mnesis", "openai_chat", "openai_responses", "anthropic", "gemini"]
 # What the meter draws, in this order; anything else that the breakdown has comes after.
 SEGMENTS = {
-    "system": "System prompt",
-    "tools": "Tools",
-    "facts": "Facts",
-    "summaries": "Summaries",
-    "passages": "Passages found",
-    "messages": "Messages",
-    "tool_outputs": "Tool outputs",
-    "files": "Files",
+    "system": gettext_lazy("System prompt"),
+    "tools": gettext_lazy("Tools"),
+    "facts": gettext_lazy("Facts"),
+    "summaries": gettext_lazy("Summaries"),
+    "passages": gettext_lazy("Passages found"),
+    "messages": gettext_lazy("Messages"),
+    "tool_outputs": gettext_lazy("Tool outputs"),
+    "files": gettext_lazy("Files"),
 }
 WINDOW_SOURCES = {
-    "configured": "as configured",
-    "litellm": "as litellm's table says",
-    "default": "assumed, because its size is not known",
-    "provider": "as its provider said when it refused a longer prompt",
+    "configured": gettext_lazy("as configured"),
+    "litellm": gettext_lazy("as litellm's table says"),
+    "default": gettext_lazy("assumed, because its size is not known"),
+    "provider": gettext_lazy("as its provider said when it refused a longer prompt"),
 }
 BAR_WIDTH = 1000
 
@@ -202,8 +204,28 @@ def view_meter(meter: Meter) -> dict[str, Any]:
         "soft_x": _place(meter.soft_tokens, scale),
         "hard_x": _place(meter.hard_tokens, scale),
         "used_width": _place(meter.used_tokens, scale),
-        "counted": describe_count(source=meter.source, ratio=meter.ratio, samples=meter.samples, error=meter.error),
+        "counted": _counted(meter),
     }
+
+
+def _counted(meter: Meter) -> str:
+    """Return how the tokens are known, as ``describe_count`` says it."""
+    correction = f"{100 * (meter.ratio - 1):+.0f}\N{NO-BREAK SPACE}%"
+    if meter.source == CountSource.PROVIDER:
+        text = ngettext(
+            "Estimate, within %(missed)s of what the provider counted in %(count)s call.",
+            "Estimate, within %(missed)s of what the provider counted in %(count)s calls.",
+            meter.samples,
+        )
+        missed = localised(f"{100 * (meter.error or 0):.1f}\N{NO-BREAK SPACE}%")
+        return text % {"missed": missed, "count": meter.samples}
+    if meter.source == CountSource.MODEL:
+        text = _("Estimate, corrected as in other sessions with this model (%(correction)s).")
+        return text % {"correction": correction}
+    if meter.ratio != 1:
+        text = _("Estimate, raised by %(correction)s after the provider refused a prompt as too long.")
+        return text % {"correction": correction}
+    return _("Estimate; the provider has not reported a count yet.")
 
 
 def _held(meter: Meter) -> int:
@@ -217,14 +239,18 @@ def _segments(meter: Meter, scale: int) -> list[dict[str, Any]]:
     parts += [("other", name.replace("_", " "), known[name]) for name in known if name not in SEGMENTS]
     held = _held(meter)
     if meter.used_tokens > meter.usable_tokens:
-        parts.append(("overflow", "Does not fit", max(0, meter.used_tokens - held)))
+        parts.append(("overflow", _("Does not fit"), max(0, meter.used_tokens - held)))
     else:
-        parts.append(("free", "Free", max(0, meter.usable_tokens - held)))
-        parts.append(("reserved", "Reserved", max(0, meter.window - meter.usable_tokens)))
+        parts.append(("free", pgettext("part of a context window", "Free"), max(0, meter.usable_tokens - held)))
+        parts.append(
+            ("reserved", pgettext("part of a context window", "Reserved"), max(0, meter.window - meter.usable_tokens))
+        )
     segments, at = [], 0
     for name, label, tokens in parts:
         x, share = _place(at, scale), 100 * tokens / max(1, meter.usable_tokens)
-        percent = "" if name in ("reserved", "overflow") else "<1 %" if 0 < share < 0.5 else f"{share:,.0f} %"
+        percent = (
+            "" if name in ("reserved", "overflow") else "<1 %" if 0 < share < 0.5 else localised(f"{share:,.0f} %")
+        )
         at += tokens
         said = {"name": name, "label": label, "tokens": format_count(tokens), "percent": percent}
         segments.append(said | {"x": x, "width": _place(at, scale) - x})
@@ -242,11 +268,13 @@ def _progress(run: RunRecord) -> dict[str, Any]:
     # A manual compaction does not stop at the low mark.
     target = load_frame(run.session_id).budget.target if run.trigger != "manual" else None
     wanted = None if target is None or run.tokens_before is None else max(1, run.tokens_before - target)
-    summaries = f"{count} summar{'y' if count == 1 else 'ies'} so far"
-    tokens = f"{format_count(saved)}{f' of {format_count(wanted)}' if wanted else ''} tokens saved"
+    summaries = ngettext("%(count)s summary so far", "%(count)s summaries so far", count) % {"count": count}
+    tokens = _("%(saved)s of %(wanted)s tokens saved") if wanted else _("%(saved)s tokens saved")
+    tokens %= {"saved": format_count(saved), "wanted": format_count(wanted)}
     rejected = sum(not attempt.accepted for attempt in run.tries)
+    refused = _("%(count)s rejected") % {"count": rejected} if rejected else ""
     return {
         "saved": min(saved, wanted) if wanted else saved,
         "wanted": wanted,
-        "words": " · ".join(filter(None, (summaries, tokens, f"{rejected} rejected" if rejected else ""))),
+        "words": " · ".join(filter(None, (summaries, tokens, refused))),
     }

@@ -12,7 +12,8 @@ from agents_app.queries import AttemptHead
 from mnesis_core.maps.values import ItemRecord
 from mnesis_core.records import UsageRecord
 from mnesis_core.turns.mcp_servers import AttachedServer, AttachedTool, hints_in_words
-from sessions_app.pages.markdown import format_characters, format_count, format_duration, format_money, show_invisible
+from sessions_app.pages.markdown import format_characters, format_duration, format_money, show_invisible
+from sessions_app.pages.transcript import tokens_in_and_out
 
 HEAD = 20_000  # characters of an input or an answer that come with its page
 DEEPEST = 40  # levels of JSON that is laid out in lines: indents of deeper ones are longer than what they say
@@ -62,7 +63,7 @@ def answer(entry: AttemptHead) -> dict[str, Any] | None:
 def in_and_out(record: ItemRecord | UsageRecord) -> str:
     if record.tokens_input is record.tokens_output is None:
         return ""
-    return f"{format_count(record.tokens_input)} in, {format_count(record.tokens_output)} out"
+    return tokens_in_and_out(record)
 
 
 @register.filter

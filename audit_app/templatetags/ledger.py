@@ -6,25 +6,27 @@ from datetime import datetime
 
 from django import template
 from django.utils import timezone
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 
 from audit_app.store import Found, VerificationRecord
 from mnesis_core.records import find_ids
-from sessions_app.pages.markdown import format_duration
+from sessions_app.pages.markdown import format_duration, format_number
 
 LONG_WAIT_SECONDS = 20
 MANY = 2_000  # with fewer entries, how quickly they were read says nothing
 KINDS = {
-    "chain": "An entry was edited, swapped or removed.",
-    "head": "The end was cut off, or the hashes were recomputed.",
-    "row": "A row or a value was edited.",
-    "missing": "A row was removed.",
-    "unexplained": "A row or a value was added.",
-    "replay": "A state, a context item or a counter was changed.",
-    "content": "The bytes of a file were changed or removed.",
-    "owner": "The session was given to another account or organisation.",
-    "search": "The search index does not match the record.",
-    "damage": "The database cannot read what was written.",
-    "guard": "A guard of the database is missing.",
+    "chain": _("An entry was edited, swapped or removed."),
+    "head": _("The end was cut off, or the hashes were recomputed."),
+    "row": _("A row or a value was edited."),
+    "missing": _("A row was removed."),
+    "unexplained": _("A row or a value was added."),
+    "replay": _("A state, a context item or a counter was changed."),
+    "content": _("The bytes of a file were changed or removed."),
+    "owner": _("The session was given to another account or organisation."),
+    "search": _("The search index does not match the record."),
+    "damage": _("The database cannot read what was written."),
+    "guard": _("A guard of the database is missing."),
 }
 
 register = template.Library()
@@ -67,7 +69,9 @@ def pace(work: VerificationRecord | Found) -> str:
     else:
         entries = entries_done(work)
         seconds = _seconds_since(work.started_at) if work.started_at else 0
-    return f"{round(entries / seconds):,} entries a second" if entries >= MANY and seconds > 0.05 else ""
+    if entries < MANY or seconds <= 0.05:
+        return ""
+    return gettext("%(entries)s entries a second") % {"entries": format_number(round(entries / seconds))}
 
 
 def _seconds_since(moment: datetime) -> float:

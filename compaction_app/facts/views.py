@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.utils.translation import pgettext_lazy
 
 from compaction_app.facts.queries import count_facts, list_facts, list_held_facts
 from compaction_app.facts.remember import HOLDS_FOR_ORGANISATION
@@ -19,13 +20,20 @@ from sessions_app.record.session_queries import titles_of
 
 PAGE = 50
 LONGEST_QUERY = 200
-KINDS = {kind.value: kind.value.replace("_", " ").capitalize() for kind in FactKind}
+KINDS = {
+    FactKind.PREFERENCE.value: pgettext_lazy("kind of fact", "Preference"),
+    FactKind.DECISION.value: pgettext_lazy("kind of fact", "Decision"),
+    FactKind.CONSTRAINT.value: pgettext_lazy("kind of fact", "Constraint"),
+    FactKind.ENTITY.value: pgettext_lazy("kind of fact", "Entity"),
+    FactKind.OPEN_TASK.value: pgettext_lazy("kind of fact", "Open task"),
+    FactKind.INSTRUCTION.value: pgettext_lazy("kind of fact", "Instruction"),
+}
 STATES = {
-    "": "live",
-    "superseded": "superseded",
-    "withdrawn": "withdrawn",
-    "forbidden": "forbidden",
-    "all": "any",
+    "": pgettext_lazy("facts", "live"),
+    "superseded": pgettext_lazy("facts", "superseded"),
+    "withdrawn": pgettext_lazy("facts", "withdrawn"),
+    "forbidden": pgettext_lazy("facts", "forbidden"),
+    "all": pgettext_lazy("facts", "any"),
 }
 
 

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
+from django.utils.translation import gettext, gettext_lazy
 
 from compaction_app.context.comparison import (
     MOST_CHANGES,
@@ -54,7 +55,11 @@ HEAD = 20_000  # characters of a block's text or a payload that are shown at fir
 PURPOSES = ("turn", GATEWAY, "summary", "file", "map")
 COMPARABLE = ("turn", GATEWAY)
 STATES = ("running", "completed", "failed")
-SECTIONS = {"blocks": "Blocks", "payload": "Payload", "difference": "Difference"}
+SECTIONS = {
+    "blocks": gettext_lazy("Blocks"),
+    "payload": gettext_lazy("Payload"),
+    "difference": gettext_lazy("Difference"),
+}
 
 Key = tuple[str, str]
 
@@ -315,7 +320,7 @@ def call_payload(request: HttpRequest, session_id: str, call_id: str) -> HttpRes
     stretch = _payload(about, opened, offset=number_in(request, "offset") or 0)
     if stretch is None:
         raise Http404("this payload cannot be rebuilt")
-    return render(request, "compaction_app/_inspect_text.html", {"stretch": stretch, "label": "Payload"})
+    return render(request, "compaction_app/_inspect_text.html", {"stretch": stretch, "label": gettext("Payload")})
 
 
 @signed_in

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.gzip import gzip_page
 
 from compaction_app.context.manifests import load_manifest
@@ -19,10 +20,10 @@ from sessions_app.record import turn_queries
 from sessions_app.record.branch_queries import path_in
 
 NOT_KNOWN = {
-    "turn": "The record does not show what this call saw.",
-    GATEWAY: "A program wrote this prompt, so it is unknown which of these messages it had.",
+    "turn": _("The record does not show what this call saw."),
+    GATEWAY: _("A program wrote this prompt, so it is unknown which of these messages it had."),
 }
-ELSEWHERE = "This call was made outside a turn, with its own prompt."
+ELSEWHERE = _("This call was made outside a turn, with its own prompt.")
 
 
 @signed_in
@@ -53,7 +54,7 @@ def call_messages(request: HttpRequest, session_id: str, call_id: str) -> HttpRe
 
 
 def _words(purpose: str) -> dict[str, str]:
-    return {"words": NOT_KNOWN.get(purpose, ELSEWHERE)}
+    return {"words": str(NOT_KNOWN.get(purpose, ELSEWHERE))}
 
 
 def shown_by(manifest: Sequence[Row]) -> dict[str, Any]:

@@ -12,13 +12,17 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy as _lazy
+from django.utils.translation import ngettext
+
 from compaction_app.context.state import load_frame
 from compaction_app.models import CompactionRun, SummaryNode
 from mnesis_core.context.branches import path_to, standing_spans
 from mnesis_core.context.fitting import SUMMARY_FRAME, Budget
 from mnesis_core.llm.tokens import MESSAGE_FRAMING, estimate_text
 from mnesis_core.records import CallRecord
-from sessions_app.pages.markdown import format_count, format_counted
+from sessions_app.pages.markdown import format_count, format_counted, format_number
 from sessions_app.record import turn_queries
 from sessions_app.record.branch_queries import load_branches, path_in
 from sessions_app.record.context_queries import load_spans, summary_stays
@@ -54,8 +58,14 @@ class Mark:
 
     @property
     def label(self) -> str:
-        name = "Compaction" if self.count == 1 else f"{self.count} compactions"
-        return f"{name}: {format_count(self.tokens_before)} → {format_count(self.tokens_after)} tokens"
+        # English counts only several.
+        text = ngettext(
+            "Compaction: %(before)s → %(after)s tokens",
+            "%(count)s compactions: %(before)s → %(after)s tokens",
+            self.count,
+        )
+        sizes = {"before": format_count(self.tokens_before), "after": format_count(self.tokens_after)}
+        return text % (sizes | {"count": self.count})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,9 +202,9 @@ def marks_of(runs: Sequence[EndedRun], context_seqs: Sequence[int]) -> list[Mark
 
 # Each layer of a column with a function that returns where it begins and ends, in tokens.
 LAYERS: Sequence[tuple[str, str, Callable[[Column], tuple[int, int]]]] = (
-    ("system", "System and tools", lambda column: (0, column.opening)),
-    ("summaries", "Summaries", lambda column: (column.opening, column.opening + column.summaries)),
-    ("messages", "Messages", lambda column: (column.opening + column.summaries, column.used)),
+    ("system", _lazy("System and tools"), lambda column: (0, column.opening)),
+    ("summaries", _lazy("Summaries"), lambda column: (column.opening, column.opening + column.summaries)),
+    ("messages", _lazy("Messages"), lambda column: (column.opening + column.summaries, column.used)),
 )
 
 
@@ -211,10 +221,8 @@ def draw(occupancy: Occupancy, *, place: int | None = None, shown: tuple[int, in
     # The number of the call, its tokens and what percentage of the usable window they are.
     places = [[column.number, column.used, _percent(column.used, budget.usable)] for column in columns]
     here = places[place - 1] if shown is None else [*shown, _percent(shown[1], budget.usable)]
-    soft, usable = (
-        f"soft threshold, {format_count(budget.soft)} tokens",
-        f"usable window, {format_count(budget.usable)} tokens",
-    )
+    soft = _("soft threshold, %(size)s tokens") % {"size": format_count(budget.soft)}
+    usable = _("usable window, %(size)s tokens") % {"size": format_count(budget.usable)}
     return {
         "layers": [(name, label, _path(map(reach, columns), width, scale)) for name, label, reach in LAYERS],
         "lines": [("soft", soft, _y(budget.soft, scale)), ("hard", usable, _y(budget.usable, scale))],
@@ -232,7 +240,8 @@ def draw(occupancy: Occupancy, *, place: int | None = None, shown: tuple[int, in
 
 def label_of(number: int, tokens: int, percent: int) -> str:
     """Return one column in words; ``calls.js`` says it the same way."""
-    return f"Call {number:,}: {tokens:,} tokens, {percent} % of usable"
+    shown = {"number": format_number(number), "tokens": format_number(tokens), "percent": percent}
+    return _("Call %(number)s: %(tokens)s tokens, %(percent)s %% of usable") % shown
 
 
 def _path(reaches: Iterable[tuple[int, int]], width: float, scale: float) -> str:
@@ -256,10 +265,16 @@ def _percent(tokens: int, usable: int) -> int:
 def _sentence(occupancy: Occupancy) -> str:
     fullest = max(occupancy.columns, key=lambda column: column.used)
     compactions = sum(mark.count for mark in occupancy.marks)
-    label = label_of(fullest.number, fullest.used, _percent(fullest.used, occupancy.budget.usable))
     each = round(occupancy.calls / len(occupancy.columns))
-    return (
-        f"{format_counted(occupancy.calls, 'call')} of turns, {format_counted(compactions, 'compaction')}. "
-        f"The fullest: {label[0].lower()}{label[1:]}."
-        + (f" Each column shows the fullest of about {each:,} calls." if each > 1 else "")
-    )
+    text = _(
+        "%(calls)s of turns, %(compactions)s. The fullest: call %(number)s: %(tokens)s tokens, %(percent)s %% of usable."
+    ) % {
+        "calls": format_counted(occupancy.calls, "call"),
+        "compactions": format_counted(compactions, "compaction"),
+        "number": format_number(fullest.number),
+        "tokens": format_number(fullest.used),
+        "percent": _percent(fullest.used, occupancy.budget.usable),
+    }
+    if each > 1:
+        text += " " + _("Each column shows the fullest of about %(count)s calls.") % {"count": format_number(each)}
+    return text

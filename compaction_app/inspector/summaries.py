@@ -15,20 +15,23 @@ from django.shortcuts import redirect, render
 from django.utils.cache import get_conditional_response
 from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString, mark_safe
+from django.utils.translation import gettext, gettext_lazy, ngettext
 from django.views.decorators.gzip import gzip_page
 
 from compaction_app import queries
 from compaction_app.context.fidelity import Measured, bound_of, load_fidelity, load_measured
+from compaction_app.inspector.timeline import ROLES
 from compaction_app.lineage.queries import ClaimRecord, load_claims, tally
 from compaction_app.templatetags.compaction import summary_html, summary_name
 from mnesis_core.compaction.dag import Graph, Node, Span
 from mnesis_core.compaction.lineage import Support
+from mnesis_core.compaction.salience import ItemKind
 from mnesis_core.context.branches import Path, branches_through
 from mnesis_core.errors import CompactionNotFoundError, MessageNotFoundError, SessionNotFoundError, SummaryNotFoundError
 from mnesis_core.records import AttemptRecord, ContextItemRecord, RunRecord, SummaryRecord, record_of
 from mnesis_core.text import decode_text, encode_text, excerpt, printable
 from sessions_app.pages import transcript
-from sessions_app.pages.markdown import render_markdown, show_invisible
+from sessions_app.pages.markdown import format_number, render_markdown, show_invisible
 from sessions_app.pages.permissions import Inspected, inspected
 from sessions_app.pages.views import number_in, signed_in
 from sessions_app.record import timeline_queries
@@ -43,6 +46,14 @@ SOURCES = 50
 TRIES = 100
 PREVIEW = 160
 MISSING = 300
+MISSING_KINDS = {
+    ItemKind.INSTRUCTION: gettext_lazy("Instructions"),
+    ItemKind.DECISION: gettext_lazy("Decisions"),
+    ItemKind.DATE: gettext_lazy("Dates"),
+    ItemKind.NUMBER: gettext_lazy("Numbers"),
+    ItemKind.NAME: gettext_lazy("Names"),
+    ItemKind.IDENTIFIER: gettext_lazy("Identifiers"),
+}
 TAB = "inspect-summaries"
 VIEWS = ("drawing", "table")
 DEEPEST = 10_000
@@ -207,7 +218,7 @@ def open_sources(summary: SummaryRecord, *, offset: int) -> Listing[Source]:
             Source(
                 id=one.id,
                 type="message",
-                name=f"Message {one.seq:,}, {one.role}",
+                name=_message_name(one.seq, one.role),
                 text=excerpt(one.text, PREVIEW),
                 tokens=one.tokens,
                 seq=one.seq,
@@ -265,6 +276,11 @@ def load_under(about: Inspected, summary_id: str, *, offset: int) -> Listing[Row
         for span, one in zip(spans, found, strict=True)
     ]
     return Listing(items=rows, offset=offset, total=node.message_count)
+
+
+def _message_name(seq: int, role: str) -> str:
+    shown = {"number": format_number(seq), "role": str(ROLES.get(role, role))}
+    return gettext("Message %(number)s, %(role)s") % shown
 
 
 def _summary_rows(about: Inspected, graph: Graph, items: Sequence[Node | Span], offset: int) -> Listing[Row]:
@@ -380,7 +396,7 @@ def missing(request: HttpRequest, session_id: str, summary_id: str) -> HttpRespo
     about = inspected(request, session_id)
     found = load_fidelity(queries.load_summary(summary_id, session_id=about.id)).missing
     shown = groupby(found[:MISSING], key=lambda one: one.item.kind)
-    kinds = [(f"{kind.value.capitalize()}s", list(items)) for kind, items in shown]
+    kinds = [(MISSING_KINDS[kind], list(items)) for kind, items in shown]
     context = {"about": about, "kinds": kinds, "more": len(found[MISSING:])}
     return render(request, "compaction_app/_summary_missing.html", context)
 
@@ -449,7 +465,7 @@ def _context(node: SummaryRecord) -> dict[str, Any]:
 OPENS, CLOSES = "\u2e22", "\u2e23"
 """Around each sentence while Markdown is rendered: brackets, since beside those it reads emphasis as it does beside a space."""
 SHOWN = 5  # messages that are named
-NOTES = {Support.NONE: "no source", Support.PARTLY: "partly"}
+NOTES = {Support.NONE: gettext_lazy("no source"), Support.PARTLY: gettext_lazy("partly")}
 _TOKEN = re.compile(rf"""(?P<tag><(?:"[^"]*"|[^">])*>)|(?P<mark>[{OPENS}{CLOSES}])|[^<{OPENS}{CLOSES}]+""")
 _ALONE = re.compile(r"</?(a|math)\b")
 
@@ -469,18 +485,25 @@ def marked_summary(summary: SummaryRecord, claims: Sequence[ClaimRecord]) -> Saf
 def rests_on(claim: ClaimRecord) -> str:
     """Return in words what a sentence rests on."""
     numbers = list(dict.fromkeys(message.seq for message in claim.messages))
-    more = f" and {len(numbers) - SHOWN} more" if len(numbers) > SHOWN else ""
-    where = f"message{'s' if len(numbers) > 1 else ''} {', '.join(f'{seq:,}' for seq in numbers[:SHOWN])}{more}"
-    where = where if numbers else "summaries under it that are not aligned yet"
-    there = "" if claim.support is Support.NONE else " there"
-    missing = f" Not said{there}: {', '.join(map(show_invisible, claim.missing))}." if claim.missing else ""
+    shown = ", ".join(format_number(seq) for seq in numbers[:SHOWN])
+    if not numbers:
+        where = gettext("summaries under it that are not aligned yet")
+    elif len(numbers) > SHOWN:
+        where = gettext("messages %(numbers)s and %(count)s more") % {"numbers": shown, "count": len(numbers) - SHOWN}
+    else:
+        where = ngettext("message %(numbers)s", "messages %(numbers)s", len(numbers)) % {"numbers": shown}
     said = {
-        Support.QUOTED: f"Quoted from {where}.",
-        Support.SUPPORTED: f"Based on {where}.",
-        Support.PARTLY: f"Only partly based on {where}.",
-        Support.NONE: "No source in the conversation.",
+        Support.QUOTED: gettext("Quoted from %(messages)s."),
+        Support.SUPPORTED: gettext("Based on %(messages)s."),
+        Support.PARTLY: gettext("Only partly based on %(messages)s."),
+        Support.NONE: gettext("No source in the conversation."),
     }
-    return said[claim.support] + missing
+    text = said[claim.support] % {"messages": where}
+    if claim.missing:
+        is_none = claim.support is Support.NONE
+        missing = gettext("Not said: %(facts)s.") if is_none else gettext("Not said there: %(facts)s.")
+        text = f"{text} {missing % {'facts': ', '.join(map(show_invisible, claim.missing))}}"
+    return text
 
 
 def _pieces(stored: str, claims: Sequence[ClaimRecord]) -> Iterator[tuple[ClaimRecord | None, str]]:

@@ -12,6 +12,8 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext, pgettext_lazy
 
 from compaction_app import queries
 from mnesis_core.errors import CompactionNotFoundError, InvalidRequest, TurnNotFoundError
@@ -34,6 +36,17 @@ NARROWEST = 4  # the shortest bar that can still be seen, on the axis
 MAP_TOOLS = {"llm_map", "agentic_map"}
 SHOWN_SUMMARIES = 10
 DAY_SECONDS = 86_400
+ROLES = {
+    "user": pgettext_lazy("who says a message", "user"),
+    "system": pgettext_lazy("who says a message", "system"),
+    "tool": pgettext_lazy("who says a message", "tool"),
+    "assistant": pgettext_lazy("who says a message", "assistant"),
+}
+TITLES = {
+    "soft": gettext_lazy("soft compaction"),
+    "hard": gettext_lazy("hard compaction"),
+    "manual": gettext_lazy("manual compaction"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,21 +106,23 @@ def load_totals(about: Inspected) -> list[tuple[str, str, str]]:
         "tool": tally.failed_tools,
         "compaction": runs["failed"],
     }
-    cached = f"{tally.usage.tokens_cache_read:,} from a cache" if tally.usage.tokens_cache_read else ""
-    spent = f"{format_money(compaction.cost_micros)} for summaries" if compaction.cost_micros else ""
-    live = f"{runs['live']} not yet over" if runs["live"] else ""
-    others = f"{tally.other_calls:,} more beside turns" if tally.other_calls else ""
-    pruned = f"{tally.pruned_tools:,} pruned" if tally.pruned_tools else ""
+    cached, spent = tally.usage.tokens_cache_read, compaction.cost_micros
+    from_cache = _("%(tokens)s from a cache") % {"tokens": format_number(cached)} if cached else ""
+    for_summaries = _("%(cost)s for summaries") % {"cost": format_money(spent)} if spent else ""
+    live = _("%(count)s not yet over") % {"count": runs["live"]} if runs["live"] else ""
+    more = format_number(tally.other_calls)
+    others = _("%(count)s more beside turns") % {"count": more} if tally.other_calls else ""
+    pruned = _("%(count)s pruned") % {"count": format_number(tally.pruned_tools)} if tally.pruned_tools else ""
     where = ", ".join(format_counted(count, name) for name, count in failed.items() if count)
     return [
-        ("Turns", f"{tally.turns:,}", ""),
-        ("Calls", f"{tally.calls:,}", others),
-        ("Tools", f"{tally.tools:,}", pruned),
-        ("Tokens in", format_number(usage.tokens_input), cached),
-        ("Tokens out", format_number(usage.tokens_output), ""),
-        ("Cost", format_money(usage.cost_micros), spent),
-        ("Compactions", f"{runs['total']:,}", live),
-        ("Errors", f"{sum(failed.values()):,}", where),
+        (_("Turns"), format_number(tally.turns), ""),
+        (_("Calls"), format_number(tally.calls), others),
+        (_("Tools"), format_number(tally.tools), pruned),
+        (_("Tokens in"), format_number(usage.tokens_input), from_cache),
+        (_("Tokens out"), format_number(usage.tokens_output), ""),
+        (_("Cost"), format_money(usage.cost_micros), for_summaries),
+        (_("Compactions"), format_number(runs["total"]), live),
+        (_("Errors"), format_number(sum(failed.values())), where),
     ]
 
 
@@ -163,9 +178,11 @@ class Axis:
             return ""
         seconds, late = (moment - self.began).total_seconds(), (moment - self.ended).total_seconds()
         if seconds < 0:
-            return "before the turn"
+            return _("before the turn")
+        if late >= DAY_SECONDS:
+            return _("after the turn")
         if late > 0:
-            return f"{format_duration(late)} after the turn" if late < DAY_SECONDS else "after the turn"
+            return _("%(duration)s after the turn") % {"duration": format_duration(late)}
         return f"+{format_duration(seconds)}"
 
 
@@ -243,7 +260,9 @@ def _message(message: MessageStep, axis: Axis) -> StepView:
         kind="answer" if is_answer else "message",
         id=message.id,
         message_seq=message.seq,
-        title=(show_invisible(message.model) or "unnamed model") if is_answer else message.role,
+        title=(show_invisible(message.model) or _("unnamed model"))
+        if is_answer
+        else str(ROLES.get(message.role, message.role)),
         text=excerpt(message.opening, TEXT),
         state="failed" if message.error_code else "",
         error=excerpt(message.error_message, TEXT) or message.error_code,
@@ -255,13 +274,15 @@ def _message(message: MessageStep, axis: Axis) -> StepView:
 
 def _call(call: CallHeading, message: MessageStep, axis: Axis) -> StepView:
     is_good = call.state == "completed" and call.outcome in (None, "complete")
-    again = f"asked {call.attempts} times · " if call.attempts and call.attempts > 1 else ""
+    opening = excerpt(message.opening, TEXT) if call.message_id else ""
+    if call.attempts and call.attempts > 1:
+        opening = f"{_('asked %(count)s times') % {'count': call.attempts}} · {opening}"
     return StepView(
         kind="call",
         id=call.id,
         message_seq=message.seq,
         title=show_invisible(call.model),
-        text=again + (excerpt(message.opening, TEXT) if call.message_id else ""),
+        text=opening,
         state="" if is_good else (call.outcome or call.state),
         error=excerpt(timeline_queries.error_of(call), TEXT) or call.error_code or "",
         offset=axis.offset(call.created_at),
@@ -278,7 +299,7 @@ def _tool(tool: ToolStep, message_seq: int, launched: tuple[Relative, ...], axis
         kind="tool",
         id=tool.id,
         message_seq=message_seq,
-        title=show_invisible(tool.name) or "unnamed tool",
+        title=show_invisible(tool.name) or _("unnamed tool"),
         text=excerpt(first_words(tool.input), TEXT),
         state=states.get(tool.state, tool.state),
         error=excerpt(tool.error, TEXT),
@@ -295,20 +316,24 @@ def _tool(tool: ToolStep, message_seq: int, launched: tuple[Relative, ...], axis
 
 def _compaction(run: RunRecord, axis: Axis) -> StepView:
     began = run.started_at or run.created_at
-    size = f"{format_number(run.tokens_before)} → {format_number(run.tokens_after)} tokens"
-    count = len(run.summary_ids)
-    of = f" of {format_counted(len(run.turn_ids), 'named turn')}" if run.turn_ids else ""
+    sizes = {"before": format_number(run.tokens_before), "after": format_number(run.tokens_after)}
+    count, pruned = len(run.summary_ids), run.pruned_parts or 0
+    outputs = ngettext("%(count)s output pruned", "%(count)s outputs pruned", pruned)
     done = (
-        size if run.tokens_after is not None else "",
-        f"level {run.level}" if run.level else "",
-        f"{count} {'summary' if count == 1 else 'summaries'}" if count else "",
-        f"{format_counted(run.pruned_parts, 'output')} pruned" if run.pruned_parts else "",
+        _("%(before)s → %(after)s tokens") % sizes if run.tokens_after is not None else "",
+        _("level %(level)s") % {"level": run.level} if run.level else "",
+        ngettext("%(count)s summary", "%(count)s summaries", count) % {"count": count} if count else "",
+        outputs % {"count": format_number(pruned)} if pruned else "",
     )
+    title = str(TITLES.get(run.trigger, f"{run.trigger} compaction"))
+    if run.turn_ids:
+        turns = format_counted(len(run.turn_ids), "named turn")
+        title = _("%(compaction)s of %(turns)s") % {"compaction": title, "turns": turns}
     return StepView(
         kind="compaction",
         id=run.id,
         message_seq=run.after_message_seq or 0,
-        title=f"{run.trigger} compaction{of}",
+        title=title,
         text=", ".join(filter(None, done)),
         state="" if run.state == "completed" else run.state,
         error=excerpt(run.error_message or "", TEXT) or run.error_code or "",

@@ -8,6 +8,9 @@ from typing import Any
 
 from django import template
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy as _lazy
+from django.utils.translation import ngettext, pgettext_lazy
 
 from compaction_app.models import LIVE
 from compaction_app.queries import SummaryHead
@@ -22,6 +25,7 @@ from sessions_app.pages.markdown import (
     format_counted,
     format_money,
     format_number,
+    localised,
     render_markdown,
     show_invisible,
 )
@@ -30,37 +34,37 @@ from sessions_app.pages.transcript import first_words
 from sessions_app.record.timeline_queries import TurnLine
 
 BEGUN_BY = {
-    "chat": "person",
-    "task": "parent session",
-    "inbox": "peers",
-    "import": "import",
-    "fork": "copy of a fork",
-    "record": "caller's record",
-    "openai": "OpenAI client",
-    "responses": "OpenAI client",
-    "anthropic": "Anthropic client",
+    "chat": pgettext_lazy("what began a turn", "person"),
+    "task": pgettext_lazy("what began a turn", "parent session"),
+    "inbox": pgettext_lazy("what began a turn", "peers"),
+    "import": pgettext_lazy("what began a turn", "import"),
+    "fork": pgettext_lazy("what began a turn", "copy of a fork"),
+    "record": pgettext_lazy("what began a turn", "caller's record"),
+    "openai": pgettext_lazy("what began a turn", "OpenAI client"),
+    "responses": pgettext_lazy("what began a turn", "OpenAI client"),
+    "anthropic": pgettext_lazy("what began a turn", "Anthropic client"),
 }
 SOURCES = {
-    "provider": "counted by the provider",
-    "estimated": "our estimate",
-    "imported": "as it was imported",
-    "caller": "as the caller said",
+    "provider": _lazy("counted by the provider"),
+    "estimated": _lazy("our estimate"),
+    "imported": _lazy("as it was imported"),
+    "caller": _lazy("as the caller said"),
 }
-KINDS: Mapping[BlockKind, str] = {
-    BlockKind.SYSTEM: "System prompt",
-    BlockKind.TOOL: "Tool",
-    BlockKind.FACTS: "Facts",
-    BlockKind.SUMMARY: "Summary",
-    BlockKind.PASSAGES: "Passages found",
-    BlockKind.MESSAGE: "Message",
-    BlockKind.TOOL_OUTPUT: "Tool call",
-    BlockKind.TOMBSTONE: "Tombstone",
-    BlockKind.FILE: "File",
-    BlockKind.OPAQUE: "Kept for its provider",
-    BlockKind.PATCH: "Change to files",
-    BlockKind.GAP: "Left out",
-    BlockKind.FORMAT: "Answer format",
-    BlockKind.CORRECTION: "Correction",
+KINDS = {
+    BlockKind.SYSTEM: _lazy("System prompt"),
+    BlockKind.TOOL: _lazy("Tool"),
+    BlockKind.FACTS: _lazy("Facts"),
+    BlockKind.SUMMARY: _lazy("Summary"),
+    BlockKind.PASSAGES: _lazy("Passages found"),
+    BlockKind.MESSAGE: _lazy("Message"),
+    BlockKind.TOOL_OUTPUT: _lazy("Tool call"),
+    BlockKind.TOMBSTONE: _lazy("Tombstone"),
+    BlockKind.FILE: _lazy("File"),
+    BlockKind.OPAQUE: _lazy("Kept for its provider"),
+    BlockKind.PATCH: _lazy("Change to files"),
+    BlockKind.GAP: _lazy("Left out"),
+    BlockKind.FORMAT: _lazy("Answer format"),
+    BlockKind.CORRECTION: _lazy("Correction"),
 }
 # The colours of the context meter, so that one thing has one colour on every page.
 COLOURS: Mapping[BlockKind, str] = {
@@ -76,63 +80,70 @@ COLOURS: Mapping[BlockKind, str] = {
     BlockKind.CORRECTION: "messages",
 }
 CHANGES = {
-    "entered": "entered",
-    "left": "left",
-    "summarised": "summarised",
-    "tombstoned": "tombstoned",
-    "shortened": "shortened",
-    "unshortened": "whole again",
-    "omitted": "left out",
-    "unomitted": "back in",
-    "answered": "answered",
-    "grew": "grew",
-    "reworded": "changed",
+    "entered": pgettext_lazy("change of a prompt", "entered"),
+    "left": pgettext_lazy("change of a prompt", "left"),
+    "summarised": pgettext_lazy("change of a prompt", "summarised"),
+    "tombstoned": pgettext_lazy("change of a prompt", "tombstoned"),
+    "shortened": pgettext_lazy("change of a prompt", "shortened"),
+    "unshortened": pgettext_lazy("change of a prompt", "whole again"),
+    "omitted": pgettext_lazy("change of a prompt", "left out"),
+    "unomitted": pgettext_lazy("change of a prompt", "back in"),
+    "answered": pgettext_lazy("change of a prompt", "answered"),
+    "grew": pgettext_lazy("change of a prompt", "grew"),
+    "reworded": pgettext_lazy("change of a prompt", "changed"),
 }
 TONES = dict.fromkeys(("entered", "unomitted", "unshortened", "answered", "grew"), "chip-accent") | dict.fromkeys(
     ("shortened", "omitted", "tombstoned", "reworded"), "chip-warning"
 )
 REASONS = {
-    "first_call": "The first call: everything is new.",
-    "new": "Added since then.",
-    "stands_for_earlier": "Covers what the earlier prompt showed.",
-    "fits_again": "There is room for it again.",
-    "summarised": "A summary covers it now.",
-    "revised": "Replaced by a revision.",
-    "over_budget": "There was no room for it.",
-    "pruned": "Its output was pruned and replaced by a tombstone.",
-    "result_came": "Its result arrived.",
-    "more_parts": "More of it was written.",
-    "offered": "Now available.",
-    "not_offered": "No longer available.",
-    "other_branch": "The two calls were made on different branches.",
-    "sent": "The program sent it with this request.",
-    "not_sent": "The program did not send it again.",
-    "reworded": "Worded differently in this request.",
+    "first_call": _lazy("The first call: everything is new."),
+    "new": _lazy("Added since then."),
+    "stands_for_earlier": _lazy("Covers what the earlier prompt showed."),
+    "fits_again": _lazy("There is room for it again."),
+    "summarised": _lazy("A summary covers it now."),
+    "revised": _lazy("Replaced by a revision."),
+    "over_budget": _lazy("There was no room for it."),
+    "pruned": _lazy("Its output was pruned and replaced by a tombstone."),
+    "result_came": _lazy("Its result arrived."),
+    "more_parts": _lazy("More of it was written."),
+    "offered": _lazy("Now available."),
+    "not_offered": _lazy("No longer available."),
+    "other_branch": _lazy("The two calls were made on different branches."),
+    "sent": _lazy("The program sent it with this request."),
+    "not_sent": _lazy("The program did not send it again."),
+    "reworded": _lazy("Worded differently in this request."),
 }
 HOW_SHOWN = {
-    "quoted": "partly quoted in its prompt",
-    "shortened": "shortened in its prompt",
-    "left_out": "not in its prompt: no room, or not sent to models",
-    "unknown": "its manifest cannot be read",
+    "quoted": _lazy("partly quoted in its prompt"),
+    "shortened": _lazy("shortened in its prompt"),
+    "left_out": _lazy("not in its prompt: no room, or not sent to models"),
+    "unknown": _lazy("its manifest cannot be read"),
 }
-ENDINGS: dict[str, str] = {
-    Outcome.TARGET_MET: "It ended because the context was small enough.",
-    Outcome.FITS: "Nothing older is left to summarise; the context fits.",
-    Outcome.NOTHING_TO_SUMMARISE: "It ended at once: there was nothing to summarise.",
-    Outcome.STILL_TOO_LARGE: "Nothing older is left to summarise, and what remains is still too large: "
-    "the model sees its longest texts shortened.",
-    Outcome.ROUNDS_EXHAUSTED: "It reached the limit of summaries for one compaction. The next one continues.",
+ENDINGS = {
+    Outcome.TARGET_MET: _lazy("It ended because the context was small enough."),
+    Outcome.FITS: _lazy("Nothing older is left to summarise; the context fits."),
+    Outcome.NOTHING_TO_SUMMARISE: _lazy("It ended at once: there was nothing to summarise."),
+    Outcome.STILL_TOO_LARGE: _lazy(
+        "Nothing older is left to summarise, and what remains is still too large: "
+        "the model sees its longest texts shortened."
+    ),
+    Outcome.ROUNDS_EXHAUSTED: _lazy("It reached the limit of summaries for one compaction. The next one continues."),
 }
-MOMENTS = {"soft": "after a turn", "hard": "before a call", "manual": "on request"}
+MOMENTS = {"soft": _lazy("after a turn"), "hard": _lazy("before a call"), "manual": _lazy("on request")}
 CAUSES = {
-    "soft": "after a turn, because the context had passed its soft threshold",
-    "hard": "before a call, because the context had passed its hard threshold",
-    "manual": "because it was requested",
+    "soft": _lazy("after a turn, because the context had passed its soft threshold"),
+    "hard": _lazy("before a call, because the context had passed its hard threshold"),
+    "manual": _lazy("because it was requested"),
 }
 PRUNE_CAUSES = {
-    "soft": "the context was above its soft threshold",
-    "hard": "the context no longer fit",
-    "manual": "it was requested",
+    "soft": _lazy("the context was above its soft threshold"),
+    "hard": _lazy("the context no longer fit"),
+    "manual": _lazy("it was requested"),
+}
+
+LIFETIMES = {
+    "5m": _lazy("for 5 minutes after it was last read"),
+    "1h": _lazy("for an hour after it was last read"),
 }
 
 register = template.Library()
@@ -159,8 +170,12 @@ def begun_by(line: TurnLine) -> str:
 @register.filter
 def cached(usage: UsageRecord) -> str:
     """Return what was read from the provider's cache and written to it."""
-    counts = [(usage.tokens_cache_read, "read"), (usage.tokens_cache_write, "written")]
-    return ", ".join(f"{count:,} {what}" for count, what in counts if count)
+    read, written = usage.tokens_cache_read, usage.tokens_cache_write
+    known = (
+        _("%(tokens)s read") % {"tokens": format_number(read)} if read else "",
+        _("%(tokens)s written") % {"tokens": format_number(written)} if written else "",
+    )
+    return ", ".join(filter(None, known))
 
 
 @register.filter
@@ -176,16 +191,19 @@ def cache_saved(call: CallRecord) -> str:
         return ""
     saved = saved_micros(prices, read=read, written=written, lifetime=lifetime)
     if saved < 0:
-        return f"{format_money(-saved)} of it to fill the cache"
-    return f"{format_money(saved)} saved by the cache"
+        return _("%(cost)s of it to fill the cache") % {"cost": format_money(-saved)}
+    return _("%(cost)s saved by the cache") % {"cost": format_money(saved)}
 
 
 @register.filter
 def tokens_used(usage: UsageRecord | None) -> str:
     if usage is None or (usage.tokens_input is None and usage.tokens_output is None):
         return ""
-    cached = f", {format_number(usage.tokens_cache_read)} cached" if usage.tokens_cache_read else ""
-    return f"{format_number(usage.tokens_input)} in, {format_number(usage.tokens_output)} out{cached}"
+    numbers = (usage.tokens_input, usage.tokens_output, usage.tokens_cache_read)
+    shown = dict(zip(("tokens_in", "tokens_out", "cached"), map(format_number, numbers), strict=True))
+    if usage.tokens_cache_read:
+        return _("%(tokens_in)s in, %(tokens_out)s out, %(cached)s cached") % shown
+    return _("%(tokens_in)s in, %(tokens_out)s out") % shown
 
 
 @register.filter
@@ -197,25 +215,25 @@ def call_facts(call: CallRecord) -> list[tuple[str, str]]:
     calibration = given.get("calibration")
     ratio = calibration.get("ratio") if isinstance(calibration, dict) else None
     facts = [
-        ("Asked as", call.provider_model),
-        ("Attempts", "" if call.attempts in (None, 1) else str(call.attempts)),
-        ("Outcome", call.outcome or ""),
-        ("Finish reason", call.finish_reason or ""),
-        ("Stop sequence", call.stop_sequence or ""),
+        (_("Asked as"), call.provider_model),
+        (_("Attempts"), "" if call.attempts in (None, 1) else str(call.attempts)),
+        (_("Outcome"), call.outcome or ""),
+        (_("Finish reason"), call.finish_reason or ""),
+        (_("Stop sequence"), call.stop_sequence or ""),
     ]
     for name, value in (given | sent).items():
         if name == "cache" and isinstance(value, dict):
-            lifetime = {"5m": "5 minutes", "1h": "an hour"}.get(str(value.get("lifetime")), "")
-            facts.append(("Kept by the provider", f"for {lifetime} after it was last read" if lifetime else ""))
+            facts.append((_("Kept by the provider"), str(LIFETIMES.get(str(value.get("lifetime")), ""))))
         elif name not in ("texts", "calibration", "sent", "not_taken", "prices"):
             label = excerpt(str(name), 40).replace("_", " ")
-            text = f"{value:,}" if type(value) is int else excerpt(str(value), 200)
+            text = format_number(value) if type(value) is int else excerpt(str(value), 200)
             facts.append((label[:1].upper() + label[1:], text))
     if isinstance(given.get("texts"), dict) and "response_format" in given["texts"]:
-        facts.append(("Response format", "sent to the provider"))
-    facts += [(f"Not sent: {excerpt(str(name), 40)}", excerpt(str(why), 200)) for name, why in not_taken.items()]
+        facts.append((_("Response format"), _("sent to the provider")))
+    for name, why in not_taken.items():
+        facts.append((_("Not sent: %(name)s") % {"name": excerpt(str(name), 40)}, excerpt(str(why), 200)))
     if isinstance(ratio, int | float):
-        facts.append(("Estimate corrected by", f"× {ratio:g}"))
+        facts.append((_("Estimate corrected by"), f"× {localised(f'{ratio:g}')}"))
     return [(name, show_invisible(value)) for name, value in facts if value]
 
 
@@ -245,7 +263,9 @@ def begins(block: Block) -> str:
 
 
 def span_name(first: int, last: int) -> str:
-    return f"message {first:,}" if first == last else f"messages {first:,}–{last:,}"
+    if first == last:
+        return _("message %(number)s") % {"number": format_number(first)}
+    return _("messages %(first)s–%(last)s") % {"first": format_number(first), "last": format_number(last)}
 
 
 @register.filter
@@ -268,7 +288,7 @@ def signed(tokens: int | None) -> str:
     """Return ``+1,203`` or ``±0``; empty where the number is not known."""
     if tokens is None:
         return ""
-    return f"{tokens:+,}".replace("-", "\N{MINUS SIGN}") if tokens else "±0"
+    return localised(f"{tokens:+,}".replace("-", "\N{MINUS SIGN}")) if tokens else "±0"
 
 
 @register.filter
@@ -284,35 +304,47 @@ def has_changed(run: RunRecord) -> bool:
 @register.filter
 def ending(run: RunRecord | None) -> str:
     if run and run.turn_ids and run.outcome not in (None, Outcome.ROUNDS_EXHAUSTED):
-        return "It summarised the named turns."
-    return ENDINGS.get(run.outcome or "", "") if run else ""
+        return _("It summarised the named turns.")
+    return str(ENDINGS.get(run.outcome or "", "")) if run else ""
 
 
 @register.filter
 def moment_of(run: RunRecord) -> str:
-    of = f", of {format_counted(len(run.turn_ids), 'named turn')}" if run.turn_ids else ""
-    return MOMENTS.get(run.trigger, run.trigger) + of
+    moment = str(MOMENTS.get(run.trigger, run.trigger))
+    if run.turn_ids:
+        return _("%(moment)s, of %(turns)s") % {
+            "moment": moment,
+            "turns": format_counted(len(run.turn_ids), "named turn"),
+        }
+    return moment
 
 
 @register.filter
 def rejections(run: RunRecord) -> list[str]:
-    return [show_invisible(f"level {attempt.level}: {attempt.reason}") for attempt in run.tries if not attempt.accepted]
+    return [
+        show_invisible(_("level %(level)s: %(reason)s") % {"level": attempt.level, "reason": attempt.reason})
+        for attempt in run.tries
+        if not attempt.accepted
+    ]
 
 
 @register.filter
 def models_of(summaries: Sequence[SummaryHead]) -> str:
-    return ", ".join(dict.fromkeys(show_invisible(head.model) or "no model" for head in summaries))
+    return ", ".join(dict.fromkeys(show_invisible(head.model) or _("no model") for head in summaries))
 
 
 @register.filter
 def summary_name(summary: SummaryRecord | SummaryHead | Node) -> str:
-    return f"{summary.kind.capitalize()} summary of {span_name(summary.first_seq, summary.last_seq)}"
+    span = span_name(summary.first_seq, summary.last_seq)
+    if summary.kind == "leaf":
+        return _("Leaf summary of %(span)s") % {"span": span}
+    return _("Condensed summary of %(span)s") % {"span": span}
 
 
 @register.filter
 def span_numbers(span: tuple[int, int]) -> str:
     first, last = span
-    return f"{first:,}" if first == last else f"{first:,}–{last:,}"
+    return format_number(first) if first == last else f"{format_number(first)}–{format_number(last)}"
 
 
 @register.filter
@@ -329,11 +361,11 @@ def count_words(sorts: Sequence[Mapping[str, Any]]) -> list[str]:
     here = [sort for sort in sorts if not sort["is_superseded"]]
     leaves = sum(sort["number"] for sort in here if sort["kind"] == "leaf")
     counted = (
-        (sum(sort["number"] for sort in here), "in place"),
-        (leaves, "leaf over messages" if leaves == 1 else "leaves over messages"),
-        (sum(sort["number"] for sort in here if sort["kind"] == "condensed"), "condensed"),
-        (sum(sort["number"] for sort in here if sort["level"] == 3), "of level 3"),
-        (sum(sort["number"] for sort in here if sort["freshness"] == "stale"), "stale"),
-        (sum(sort["number"] for sort in sorts if sort["is_superseded"]), "superseded"),
+        (sum(sort["number"] for sort in here), _("%(number)s in place")),
+        (leaves, ngettext("%(number)s leaf over messages", "%(number)s leaves over messages", leaves)),
+        (sum(sort["number"] for sort in here if sort["kind"] == "condensed"), _("%(number)s condensed")),
+        (sum(sort["number"] for sort in here if sort["level"] == 3), _("%(number)s of level 3")),
+        (sum(sort["number"] for sort in here if sort["freshness"] == "stale"), _("%(number)s stale")),
+        (sum(sort["number"] for sort in sorts if sort["is_superseded"]), _("%(number)s superseded")),
     )
-    return [f"{number:,} {words}" for number, words in counted if number]
+    return [words % {"number": format_number(number)} for number, words in counted if number]

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from django.http import QueryDict
+from django.utils.formats import get_format
 
 from mnesis_core.context.branches import (
     END,
@@ -132,7 +133,7 @@ def asked_branch(session: SessionRecord, asked: QueryDict) -> tuple[int, int]:
 
 
 def _number(asked: QueryDict, name: str) -> int:
-    text = asked.get(name, "").strip().replace(",", "")
+    text = asked.get(name, "").strip().replace(get_format("THOUSAND_SEPARATOR"), "")
     if not (text.isascii() and text.isdigit()):
         raise InvalidRequest(f"{name} must be a whole number", field=name)
     return min(int(text[:19]), LARGEST)

@@ -13,6 +13,7 @@ from typing import Any
 from django.db.models import Min
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.utils.translation import gettext as _
 
 from mnesis_core.context.branches import END, Branch, Path, Stretch, branches_through, versions_after
 from mnesis_core.errors import BranchNotFoundError
@@ -46,7 +47,7 @@ class AnswerView:
     def model(self) -> str:
         """The model that answered, which may be another one than the turn was to ask."""
         asked = show_invisible(self.turn.model) if self.turn else ""
-        return (self.messages[-1].model if self.messages else "") or asked or "Unknown model"
+        return (self.messages[-1].model if self.messages else "") or asked or _("Unknown model")
 
     @property
     def state(self) -> str:

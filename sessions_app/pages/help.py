@@ -14,6 +14,7 @@ from django.shortcuts import render
 from django.templatetags.static import static
 from django.urls import reverse
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
@@ -33,9 +34,9 @@ def help_index(request: HttpRequest) -> HttpResponse:
     titles = _titles()
     howtos = sorted((title, name) for name, title in titles.items() if name.startswith(HOWTO))
     sections = (
-        ("How-to guides", [pair for pair in howtos if pair[1] not in FOR_DEVELOPERS]),
-        ("Concepts and reference", [(titles[name], name) for name in REFERENCE]),
-        ("Developing Mnesis", [pair for pair in howtos if pair[1] in FOR_DEVELOPERS]),
+        (gettext("How-to guides"), [pair for pair in howtos if pair[1] not in FOR_DEVELOPERS]),
+        (gettext("Concepts and reference"), [(titles[name], name) for name in REFERENCE]),
+        (gettext("Developing Mnesis"), [pair for pair in howtos if pair[1] in FOR_DEVELOPERS]),
     )
     return render(request, "sessions_app/help_index.html", {"sections": sections})
 

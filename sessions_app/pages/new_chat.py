@@ -7,6 +7,7 @@ from dataclasses import astuple, dataclass
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils.translation import gettext_lazy as _
 
 from sessions_app.assistants.assistant_queries import list_assistants
 from sessions_app.conf import has_real_models
@@ -19,17 +20,17 @@ COOKIE_SECONDS = 400 * 24 * 3600  # the longest that browsers keep one
 HIDDEN = "hidden"
 MOST_ASSISTANTS = 6  # the newest ones; the others are on the page of all assistants
 EXAMPLES = (
-    "Explain what a context window is, as you would to a friend.",
-    "Plan a four-day walk in the Pyrenees, with what to pack.",
-    "Tell me a long story about a lighthouse.",
+    _("Explain what a context window is, as you would to a friend."),
+    _("Plan a four-day walk in the Pyrenees, with what to pack."),
+    _("Tell me a long story about a lighthouse."),
 )
 DEMO_EXAMPLES = (
-    ("Tell it something to keep in mind", "Remember: the harbour code is Tern-4471."),
-    ("See it think before it answers", "!think What is 12 times 7?"),
-    ("Have it call a tool", '!tool calculator {"expression": "6 * 7"}'),
-    ("Hand a task to a sub-agent", '!tool task {"prompt": "What is 6 * 7?"}'),
-    ("Get 700 words: five times, and older messages are summarised", "!long 700"),
-    ("Get a slow answer: reload the page meanwhile", "!slow 200 Tell me about the sea."),
+    (_("Tell it something to keep in mind"), "Remember: the harbour code is Tern-4471."),
+    (_("See it think before it answers"), "!think What is 12 times 7?"),
+    (_("Have it call a tool"), '!tool calculator {"expression": "6 * 7"}'),
+    (_("Hand a task to a sub-agent"), '!tool task {"prompt": "What is 6 * 7?"}'),
+    (_("Get 700 words: five times, and older messages are summarised"), "!long 700"),
+    (_("Get a slow answer: reload the page meanwhile"), "!slow 200 Tell me about the sea."),
 )
 """What the demo model can show, each with the message that makes it do so (``mnesis_core.providers.demo``)."""
 

@@ -12,6 +12,7 @@ from django.contrib.auth.views import redirect_to_login
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import NoReverseMatch, reverse
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_safe
 
 from mnesis_core.errors import SessionNotFoundError
@@ -122,7 +123,7 @@ def inspected(request: HttpRequest, session_id: str) -> Inspected:
 def names_for(request: HttpRequest, refs: Collection[str]) -> dict[str, str]:
     """Return by their pseudonyms the people whom this reader may know: "you", and for staff all who are known here."""
     names = names_of(refs) if sees_records(request) else {}
-    return names | ({} if request.user.pk is None else {ref_of(request.user.pk): "you"})
+    return names | ({} if request.user.pk is None else {ref_of(request.user.pk): _("you")})
 
 
 def sees_records(request: HttpRequest) -> bool:

@@ -6,6 +6,7 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.utils.translation import gettext as _
 
 from sessions_app.pages.views import MOST_POLLED, day_headings, reader_of, signed_in
 from sessions_app.record.projects.project_queries import list_projects
@@ -26,7 +27,7 @@ def sidebar_context(request: HttpRequest, *, cursor: str = "", pages: int = 1) -
     projects = [] if before else list_projects(user_id=owner_id, limit=MOST_PROJECTS + 1)
     sessions = list_sessions(owner_id=owner_id, pinned=False, sub_agents=False, before=before, limit=limit + 1)
     page = page_of(sessions, limit, lambda session: place_of(session.updated_at, session.id))
-    headings = ["Pinned", *[""] * len(pinned)][: len(pinned)] + day_headings(request, page["items"], after=before)
+    headings = [_("Pinned"), *[""] * len(pinned)][: len(pinned)] + day_headings(request, page["items"], after=before)
     return {
         "projects": projects[:MOST_PROJECTS],
         "has_more_projects": len(projects) > MOST_PROJECTS,

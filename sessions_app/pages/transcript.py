@@ -19,6 +19,8 @@ from typing import Any
 from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet
 from django.db.models.functions import Length, Substr
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import pgettext_lazy
 
 from mnesis_core.context.branches import END, Path
 from mnesis_core.context.fitting import file_of_output
@@ -27,6 +29,7 @@ from mnesis_core.errors import AnswerRefused, MessageNotFoundError, PartNotFound
 from mnesis_core.files.detection import is_text, media_type_of
 from mnesis_core.files.pictures import AUDIO_FORMATS, AUDIO_KIND, FORMATS, PDF, PDF_KIND, PICTURE_KIND
 from mnesis_core.files.references import GivenFile, given_file, referred_file
+from mnesis_core.maps.values import ItemRecord
 from mnesis_core.messages import (
     KNOWN_PARTS,
     AudioPart,
@@ -85,6 +88,12 @@ NOT_SHARED = ("data", ProviderPart.type)
 """Types of parts that only the owner is shown: records of an import, and what a provider wants back as it came."""
 LAUNCHING_TOOLS = {"task", "tasks", "agent"}
 """Tools, in lower case, whose calls launch sub-agents: ours, and those in imported histories."""
+USAGE_SOURCES = {
+    "provider": pgettext_lazy("who counted tokens", "provider"),
+    "estimated": pgettext_lazy("who counted tokens", "estimated"),
+    "imported": pgettext_lazy("who counted tokens", "imported"),
+    "caller": pgettext_lazy("who counted tokens", "caller"),
+}
 _FIRST_TEXT = re.compile(r':\s*"((?:[^"\\]|\\.)+)')
 MEDIA = (ImagePart.type, AudioPart.type, DocumentPart.type)
 _WEB = re.compile(r"https?://[^\s]+\Z")
@@ -211,8 +220,14 @@ def numbers_of(usage: UsageRecord) -> list[str]:
     """Return tokens, cost and their source in words; nothing as long as none of them is known."""
     if usage.tokens_input is None and usage.tokens_output is None and usage.cost_micros is None:
         return []
-    tokens = f"{format_count(usage.tokens_input)} in, {format_count(usage.tokens_output)} out"
-    return [text for text in (tokens, format_money(usage.cost_micros), usage.usage_source or "") if text]
+    counted = usage.usage_source or ""
+    known = (tokens_in_and_out(usage), format_money(usage.cost_micros), USAGE_SOURCES.get(counted, counted))
+    return [str(text) for text in known if text]
+
+
+def tokens_in_and_out(usage: UsageRecord | ItemRecord) -> str:
+    shown = {"tokens_in": format_count(usage.tokens_input), "tokens_out": format_count(usage.tokens_output)}
+    return _("%(tokens_in)s in, %(tokens_out)s out") % shown
 
 
 def load_chunk(
@@ -581,7 +596,7 @@ def _view_json(part: Part, made: Callable[..., PartView]) -> PartView:
         case CitationPart():
             return made(
                 kind="citation",
-                label=show_invisible(part.title or part.url or part.file_id or part.message_id or "without a name"),
+                label=show_invisible(part.title or part.url or part.file_id or part.message_id or _("without a name")),
                 file_id=part.file_id if is_id(part.file_id) else "",
                 detail=show_invisible(part.place),
                 caption=show_invisible(part.text),
@@ -589,21 +604,21 @@ def _view_json(part: Part, made: Callable[..., PartView]) -> PartView:
             )
         case CompactionMarkerPart():
             count = part.compacted_message_count
-            return made(
-                kind=part.type, label=f"{count} messages were compacted here by the system this history comes from"
-            )
+            label = _("%(count)s messages were compacted here by the system this history comes from")
+            return made(kind=part.type, label=label % {"count": count})
         case StepStartPart() | StepFinishPart():
-            return made(kind=part.type, label=f"step {part.step_index}")
+            return made(kind=part.type, label=_("step %(number)s") % {"number": part.step_index})
         case _:
             raise TypeError(f"{part.type} is not stored as JSON")
 
 
 def _view_file(given: GivenFile, made: Callable[..., PartView], *, content: LongText | None = None) -> PartView:
     # The bytes of a picture or a recording are not read as text, so their count would mislead.
-    tokens = f"{format_count(given.token_count)} tokens" if given.token_count and is_text(given.file_type) else ""
+    is_counted = given.token_count and is_text(given.file_type)
+    tokens = _("%(shown)s tokens") % {"shown": format_count(given.token_count)} if is_counted else ""
     return made(
         kind="file",
-        label=show_invisible(given.path or given.file_id or "a file"),
+        label=show_invisible(given.path or given.file_id or _("a file")),
         file_id=given.file_id if is_id(given.file_id) else "",
         is_picture=is_id(given.file_id)
         and given.file_type == PICTURE_KIND
@@ -628,7 +643,7 @@ def _view_tool(row: dict[str, Any]) -> PartView:
         id=row["id"],
         index=row["part_index"],
         kind="tool",
-        label=show_invisible(row["tool_name"]) or "unnamed tool",
+        label=show_invisible(row["tool_name"]) or _("unnamed tool"),
         state=row["tool_state"] or ("completed" if row["error_head"] is None else "error"),
         ran_by=show_invisible(ran_by),
         preview=excerpt(first_words(decode_text(row["input_head"])), 120),

@@ -16,6 +16,7 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from mnesis_core.errors import InvalidRequest
@@ -257,8 +258,10 @@ def zone_of(request: HttpRequest) -> tzinfo:
 
 def model_label(spec: ModelSpec) -> str:
     """Return a model's name and window, and whether that is assumed: ``local · 32k, assumed``."""
-    assumed = ", assumed" if spec.context_window_source is LimitSource.DEFAULT else ""
-    return f"{show_invisible(spec.alias)} · {format_count(spec.context_window)}{assumed}"
+    name, window = show_invisible(spec.alias), format_count(spec.context_window)
+    if spec.context_window_source is LimitSource.DEFAULT:
+        return _("%(name)s · %(window)s, assumed") % {"name": name, "window": window}
+    return f"{name} · {window}"
 
 
 @signed_in
@@ -267,7 +270,8 @@ def session_page(request: HttpRequest, session_id: str) -> HttpResponse:
     newest, specs = newest_model(session.id), {spec.alias: spec for spec in list_models(user_id=session.owner_id)}
     models = [(alias, model_label(spec)) for alias, spec in specs.items()]
     if session.model not in specs:
-        models.insert(0, (session.model, f"{show_invisible(session.model)} · gone"))
+        gone = _("%(name)s · gone") % {"name": show_invisible(session.model)}
+        models.insert(0, (session.model, gone))
     children = transcript.list_children(session.id, with_temporary=session.is_temporary)
     context = _stretch(request, session) | {
         "title": shown_title(session.title),

@@ -9,6 +9,8 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from django import template
 from django.urls import reverse
+from django.utils.translation import gettext, pgettext
+from django.utils.translation import gettext_lazy as _
 
 from mnesis_core.llm.interface import LimitSource, ModelSpec
 from mnesis_core.text import excerpt, printable
@@ -19,12 +21,16 @@ from sessions_app.pages.sidebar import sidebar_context
 from sessions_app.pages.views import label_text
 
 SOURCES = {
-    LimitSource.CONFIGURED: "entered",
-    LimitSource.LITELLM: "litellm's table",
-    LimitSource.DEFAULT: "assumed",
-    LimitSource.PROVIDER: "from its provider",
+    LimitSource.CONFIGURED: _("entered"),
+    LimitSource.LITELLM: _("litellm's table"),
+    LimitSource.DEFAULT: _("assumed"),
+    LimitSource.PROVIDER: _("from its provider"),
 }
-CLIENTS = {"openai": "an OpenAI client", "responses": "an OpenAI client", "anthropic": "an Anthropic client"}
+CLIENTS = {
+    "openai": _("an OpenAI client"),
+    "responses": _("an OpenAI client"),
+    "anthropic": _("an Anthropic client"),
+}
 """The origins of sessions that an endpoint for other programs has started."""
 
 register = template.Library()
@@ -71,7 +77,7 @@ def beginning(text: str | None, length: int) -> str:
 @register.filter
 def share(part: int, whole: int) -> str:
     percent = 100 * part / whole if whole else 0
-    return "under 1 %" if 0 < percent < 1 else f"{percent:.0f} %"
+    return gettext("under 1 %") if 0 < percent < 1 else f"{percent:.0f} %"
 
 
 @register.filter
@@ -116,13 +122,18 @@ def prices(spec: ModelSpec) -> list[tuple[str, str]]:
     if spec.prices_source is LimitSource.DEFAULT:
         return []
     known = spec.prices
-    named = {"in": known.input, "out": known.output, "cached": known.cache_read, "to cache": known.cache_write}
-    named |= {"for an hour": known.cache_write_1h}
+    named = (
+        (pgettext("price of tokens", "in"), known.input),
+        (pgettext("price of tokens", "out"), known.output),
+        (pgettext("price of tokens", "cached"), known.cache_read),
+        (pgettext("price of tokens", "to cache"), known.cache_write),
+        (pgettext("price of tokens", "for an hour"), known.cache_write_1h),
+    )
     shown = []
-    for name, micros in named.items():
+    for name, micros in named:
         if micros is not None:
             whole, _, cents = f"{micros / 1_000_000:,.6f}".rstrip("0").partition(".")
-            shown.append((name, f"${whole}.{cents:0<2}" if cents else f"${whole}"))
+            shown.append((name, markdown.in_dollars(f"{whole}.{cents:0<2}" if cents else whole)))
     return shown
 
 
@@ -135,7 +146,7 @@ def without_secrets(url: str) -> str:
         parts = urlsplit(url)
         return markdown.show_invisible(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}")
     except ValueError:
-        return "an address that cannot be read"
+        return gettext("an address that cannot be read")
 
 
 @register.filter

@@ -1,10 +1,11 @@
 """Find texts that no translation reaches: ``python -m tests.support.unmarked_texts templates/people static/js/code.js``.
 
-A text of a template stands in ``translate`` or ``blocktranslate``, one of a script in ``gettext`` or ``ngettext``.
+A text of a template stands in ``translate`` or ``blocktranslate``, one of a script or module in ``gettext`` or its like.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 from collections.abc import Iterator
@@ -264,11 +265,56 @@ def _take_sign(source: str, at: int, sign: str, calls: list[str]) -> int:
     return at
 
 
+# What marks a text, under its own name or as ``_``.
+_MARKS = {"_", "gettext", "gettext_lazy", "gettext_noop", "ngettext", "ngettext_lazy", "pgettext", "pgettext_lazy"}
+# What takes texts for the log, for programs and for the record, never for a page.
+_UNSEEN = {
+    *(
+        "debug",
+        "info",
+        "warning",
+        "error",
+        "exception",
+        "critical",
+    ),  # of a logger: those of Django's messages have a request
+    *("note", "RegexValidator", "compile", "fetch", "execute", "render", "set_cookie", "TypeVar", "getattr", "hasattr"),
+}
+_SQL = re.compile(r"\s*(?:SELECT|WITH|UPDATE|INSERT|DELETE|PRAGMA|FROM|WHERE|ORDER BY|AND|OR|LIMIT)\b")
+
+
+def unmarked_of_module(path: Path) -> Iterator[Unmarked]:
+    """Yield what reads like a text for people in a module that makes pages, and is not given to ``gettext`` or its like."""
+    tree = ast.parse(path.read_text())
+    passed_over = {id(inner) for node in ast.walk(tree) for part in _not_shown(node) for inner in ast.walk(part)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in passed_over:
+            text = node.value.strip()
+            reads = text[:1].isupper() and (" " in text or text.endswith((".", "…", "?", ":")))
+            if reads and says_something(text) and not _SQL.match(text) and text.upper() != text:
+                yield Unmarked(str(path.relative_to(ROOT)), node.lineno, text)
+
+
+def _not_shown(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the parts of a node whose texts reach no page, or are marked."""
+    if isinstance(node, ast.Raise):
+        yield node
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):  # docstrings, also of attributes
+        yield node
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        yield from node.decorator_list
+    if isinstance(node, ast.Call):
+        name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+        is_of_messages = isinstance(node.func, ast.Attribute) and getattr(node.func.value, "id", "") == "messages"
+        if name in _MARKS or (name in _UNSEEN and not is_of_messages):
+            yield node
+
+
 def unmarked(*places: Path) -> list[Unmarked]:
     """Return the unmarked texts of these files, and of all templates and scripts below these folders."""
     files = sorted({path for place in places for path in (place, *place.rglob("*")) if path.is_file()})
     templates = [item for path in files if path.suffix in {".html", ".txt"} for item in unmarked_of_template(path)]
-    return templates + [item for path in files if path.suffix == ".js" for item in unmarked_of_script(path)]
+    scripts = [item for path in files if path.suffix == ".js" for item in unmarked_of_script(path)]
+    return templates + scripts + [item for path in files if path.suffix == ".py" for item in unmarked_of_module(path)]
 
 
 if __name__ == "__main__":
