@@ -9,6 +9,7 @@ from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 from django.utils.http import content_disposition_header
+from django.utils.translation import gettext as _
 from ninja import Field, Router, Schema, Status
 
 from audit_app.proof.verify import verify_now
@@ -17,7 +18,7 @@ from audit_app.transfer.imports import Import, begin_import, follow_import
 from mnesis_core.errors import InvalidRequest, RequestTooLarge
 from sessions_app.callers import owner_id
 from sessions_app.conf import default_model, get_spec, list_models, site_config
-from sessions_app.pages.markdown import format_size, show_invisible, shown_title
+from sessions_app.pages.markdown import format_number, format_size, show_invisible, shown_title
 from sessions_app.pages.views import model_label, reader_of, signed_in
 from sessions_app.record import session_queries
 from sessions_app.record.session_queries import titles_of
@@ -211,12 +212,17 @@ def import_status(request: HttpRequest, import_id: str) -> HttpResponse:
         "sessions": [(id, shown_title(titles[id])) for id in ids if id in titles],
         "more_sessions": max(0, len(about.session_ids) - MOST_SHOWN),
         "notes": [show_invisible(note) for note in about.notes],
-        "error": show_invisible(about.error["message"]) if about.error else "",
-        "progress": f"{about.done:,} of {about.total:,}" if about.total else f"{about.done:,}",
+        "error": show_invisible(_(about.error["message"])) if about.error and about.error["message"] else "",
+        "progress": _progress(about.done, about.total),
     }
     if "HX-Request" in request.headers:
         return render(request, "audit_app/_import.html", context)
     return render(request, "audit_app/import.html", _choices(request) | context)
+
+
+def _progress(done: int, total: int | None) -> str:
+    shown = {"done": format_number(done), "total": format_number(total)}
+    return _("%(done)s of %(total)s") % shown if total else shown["done"]
 
 
 def _choices(request: HttpRequest) -> dict[str, Any]:

@@ -15,17 +15,18 @@ from urllib.parse import urlencode
 from django.db import connection
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
 
 from audit_app.proof import verify as verifying
 from audit_app.proof.ledger import UNREADABLE, BoundRows, entry_problem
 from audit_app.store import find_verification
-from mnesis_core.actor import actor_in, describe_actor, read_actor
+from mnesis_core.actor import Actor, ActorKind, actor_in, read_actor
 from mnesis_core.errors import NotFound
 from mnesis_core.events import GENESIS, EventType
 from mnesis_core.records import find_ids, is_id
 from mnesis_core.text import encode_text, printable
 from sessions_app.database.tables import fetch, time_in_sql
-from sessions_app.pages.markdown import show_invisible
+from sessions_app.pages.markdown import format_number, show_invisible
 from sessions_app.pages.permissions import Inspected, address_of, inspected, names_for
 from sessions_app.pages.views import number_in, number_of, signed_in, signed_in_to_post
 
@@ -263,11 +264,11 @@ def _problem(session_id: str, entry: tuple[Any, ...]) -> str:
     before = "SELECT hash FROM events WHERE session_id = %s AND seq = %s"
     rows = fetch(before, [session_id, seq - 1]) if seq > 1 else [(GENESIS,)]
     if not rows:
-        return f"entry {seq - 1} is missing"
+        return _("entry %(number)s is missing") % {"number": seq - 1}
     try:
         return entry_problem(seq - 1, rows[0][0], (seq, *entry[1:]))
     except (TypeError, AttributeError):  # SQLite keeps bytes in any column, if they were put there
-        return f"entry {seq} is not what was hashed"
+        return _("entry %(number)s is not what was hashed") % {"number": seq}
 
 
 def _compare_with_rows(session_id: str, seq: int, commitments: Sequence[Any]) -> list[Bound]:
@@ -378,7 +379,7 @@ def _view_lines(request: HttpRequest, lines: Sequence[EntryLine], about: Inspect
             {
                 "line": line,
                 "actor": actor_of(line.type, role[1] if role else ""),
-                "by": describe_actor(actor, names),
+                "by": actor_in_words(actor, names),
                 "about": [_link(id, about, places) for id in ids if id != about.id],
                 "facts": list(facts)[:FACTS_SHOWN],
                 "branch": _branch_told(line.type, line.head, about),
@@ -387,18 +388,36 @@ def _view_lines(request: HttpRequest, lines: Sequence[EntryLine], about: Inspect
     return views
 
 
+def actor_in_words(actor: Actor, names: Mapping[str, str]) -> str:
+    """Return who acts, as ``describe_actor`` says it; empty where no one is named."""
+    person = names.get(actor.person, actor.person)
+    if actor.kind == ActorKind.USER:
+        return person
+    kinds = {
+        ActorKind.KEY: _("API key %(name)s") % {"name": actor.ref},
+        ActorKind.WORKER: _("worker (%(task)s)") % {"task": actor.ref},
+        ActorKind.COMMAND: f"manage.py {actor.ref}",
+        ActorKind.MODEL: _("another agent"),
+        ActorKind.VISITOR: _("a visitor who is not signed in"),
+        ActorKind.SYSTEM: _("the system"),
+    }
+    who = next((words for kind, words in kinds.items() if kind == actor.kind), actor.kind)
+    return _("%(who)s for %(person)s") % {"who": who, "person": person} if person else who
+
+
 def _branch_told(type: str, head: str, about: Inspected) -> BranchTold | None:
     """Return what an entry of a branch says: its body is short, so the beginning is all of it."""
     told = dict(_NUMBERS.findall(head))
     if type not in BRANCH_ENTRIES or "branch" not in told:
         return None
     number, after = int(told["branch"]), int(told.get("after_seq", 0))
-    words = f"branch {number:,} goes on"
+    shown = {"branch": number, "message": after, "parent": int(told.get("parent", 0))}
+    words = _("branch %(branch)s goes on")
     if type == EventType.BRANCH_CREATED:
-        place = (
-            f"after message {after:,} of branch {int(told.get('parent', 0)):,}" if after else "before the first message"
-        )
-        words = f"branch {number:,} begins {place}"
+        words = _("branch %(branch)s begins before the first message")
+        if after:
+            words = _("branch %(branch)s begins after message %(message)s of branch %(parent)s")
+    words %= {name: format_number(value) for name, value in shown.items()}
     page = address_of("inspect-branches", about.id)
     return BranchTold(words=words, address=f"{page}?from={number}#branch-{number}" if page else "")
 
@@ -412,7 +431,7 @@ def _view_entry(request: HttpRequest, entry: Entry, about: Inspected) -> dict[st
     return {
         "entry": entry,
         "actor": actor_of(entry.type, str(role)),
-        "by": describe_actor(actor, names_for(request, {actor.person})),
+        "by": actor_in_words(actor, names_for(request, {actor.person})),
         "via": actor.via,
         "request_id": actor.request,
         "body": show_invisible(text[:LONGEST_BODY]),

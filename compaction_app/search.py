@@ -12,6 +12,8 @@ from urllib.parse import urlencode
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
+from django.utils.translation import gettext, pgettext, pgettext_lazy
+from django.utils.translation import gettext_lazy as _
 from ninja import Field, Query, Router, Schema
 
 from compaction_app.context.manifests import newest_beside
@@ -34,7 +36,7 @@ from mnesis_core.search.questions import LONGEST_QUESTION
 from mnesis_core.text import printable
 from sessions_app.callers import Asker, owner_id
 from sessions_app.operations import by_name
-from sessions_app.pages.markdown import show_invisible, shown_title
+from sessions_app.pages.markdown import format_number, show_invisible, shown_title
 from sessions_app.pages.views import reader_of, signed_in
 from sessions_app.record.message_queries import places_of_parts
 from sessions_app.record.projects.project_queries import load_project
@@ -50,27 +52,35 @@ router = Router(tags=["search"])
 ERRORS = {400: ErrorOut, 401: ErrorOut, 404: ErrorOut, 422: ErrorOut, 429: ErrorOut}
 LONGEST_PAGE_QUERY = 4_000  # characters that an address can hold
 PAGE, FIRST = 20, 5  # hits of a page, and of the few that stand below the list of sessions
-KINDS: dict[Kind, str] = {
-    "all": "Everything",
-    "messages": "Messages",
-    "tools": "Tool calls",
-    "summaries": "Summaries",
-    "files": "Files",
+KINDS = {
+    "all": _("Everything"),
+    "messages": _("Messages"),
+    "tools": _("Tool calls"),
+    "summaries": _("Summaries"),
+    "files": _("Files"),
 }
-MODES: dict[Mode, str] = {"ranked": "Best answers", "text": "Every word", "regex": "Pattern (RE2)"}
+MODES = {"ranked": _("Best answers"), "text": _("Every word"), "regex": _("Pattern (RE2)")}
 # Columns of a tool call that are searched, in words.
-FIELDS = {"tool_input": "input", "output": "output", "error_message": "error"}
-SPEAKERS = {"user": "You", "assistant": "Assistant", "system": "System"}
+FIELDS = {
+    "tool_input": pgettext_lazy("part of a tool call", "input"),
+    "output": pgettext_lazy("part of a tool call", "output"),
+    "error_message": pgettext_lazy("part of a tool call", "error"),
+}
+SPEAKERS = {
+    "user": pgettext_lazy("who says a message", "You"),
+    "assistant": pgettext_lazy("who says a message", "Assistant"),
+    "system": pgettext_lazy("who says a message", "System"),
+}
 # What a hit in a part is called, where it is not just what the speaker said.
 WHAT = {
-    ReasoningPart.type: "Reasoning",
-    PatchPart.type: "Change to files",
-    CitationPart.type: "A source",
-    RefusalPart.type: "{}, a refusal",
-    FileRefPart.type: "{}, a file",
-    ImagePart.type: "{}, a picture",
-    AudioPart.type: "{}, a sound",
-    DocumentPart.type: "{}, a document",
+    ReasoningPart.type: _("Reasoning"),
+    PatchPart.type: _("Change to files"),
+    CitationPart.type: _("A source"),
+    RefusalPart.type: _("%(speaker)s, a refusal"),
+    FileRefPart.type: _("%(speaker)s, a file"),
+    ImagePart.type: _("%(speaker)s, a picture"),
+    AudioPart.type: _("%(speaker)s, a sound"),
+    DocumentPart.type: _("%(speaker)s, a document"),
 }
 Asked = Annotated[str, Query(min_length=1, max_length=LONGEST_QUESTION)]
 Limit = Annotated[int, Query(ge=1, le=100)]
@@ -310,21 +320,24 @@ def _search(asked: PageQuery, owner_id: int, *, limit: int) -> dict[str, Any]:
     try:
         result = answer(scope, asked.query, mode=asked.mode, limit=limit, cursor=asked.cursor or None)
     except InvalidRequest as error:
-        return context | {"problem": show_invisible(error.message)}
+        return context | {"problem": show_invisible(gettext(error.message))}
     places = places_of_parts({hit.source_id for hit in result.hits if hit.message_id})
     covering = leaves_of_messages({hit.message_id: hit.session_id for hit in result.hits if hit.message_id})
     left = {
         hit.session_id for hit in result.hits if (place := places.get(hit.source_id)) and place.left_turn is not None
     }
     beside = newest_beside(left)
-    searched = f"Searched {result.messages_searched:,} of {result.messages_total:,} messages."
+    searched = gettext("Searched %(searched)s of %(total)s messages.")
+    if result.cut_off:
+        searched = gettext("Searched %(searched)s of %(total)s messages. That took long, so it stopped here.")
+    numbers = {"searched": format_number(result.messages_searched), "total": format_number(result.messages_total)}
     return context | {
         "result": result,
         "hits": [
             _view(hit, places.get(hit.source_id), covering.get(hit.message_id or ""), beside.get(hit.message_id or ""))
             for hit in result.hits
         ],
-        "searched": f"{searched} That took long, so it stopped here." if result.cut_off else searched,
+        "searched": searched % numbers,
         # The address always has a query: without words nothing is searched.
         "next_address": f"{asked.address}&{urlencode({'cursor': result.next_cursor})}" if result.next_cursor else "",
     }
@@ -337,16 +350,17 @@ def _view(hit: Hit, place: PartPlace | None, covered_by: str | None, row: Row | 
     is_pruned = pruned is not None and (left is None or pruned <= left)
     hidden = [*row.get("omitted", ()), *(row.get("tombstoned", ()) if is_result else ())] if row else []
     own = next((line for line in hit.passage if line.is_hit), None)
-    speaker = show_invisible(own.speaker) if own and own.speaker else SPEAKERS.get(hit.role, hit.role)
+    speaker = show_invisible(own.speaker) if own and own.speaker else str(SPEAKERS.get(hit.role, hit.role))
     if hit.kind == "summaries":
-        what = f"Summary of messages {hit.message_seq:,} to {hit.last_seq:,}"
+        span = {"first": format_number(hit.message_seq), "last": format_number(hit.last_seq)}
+        what = gettext("Summary of messages %(first)s to %(last)s") % span
     elif hit.kind == "files":
-        what = "What a file holds"
+        what = gettext("What a file holds")
     elif hit.part_type in CALLS:
-        name = show_invisible(place.tool_name) if place and place.tool_name else "a tool"
-        what = f"{name}, {FIELDS.get(hit.field, 'call')}"
+        name = show_invisible(place.tool_name) if place and place.tool_name else gettext("a tool")
+        what = f"{name}, {FIELDS.get(hit.field) or pgettext('part of a tool call', 'call')}"
     else:
-        what = WHAT.get(hit.part_type, "{}").format(speaker)
+        what = str(WHAT.get(hit.part_type, "%(speaker)s")) % {"speaker": speaker}
     pieces, end = [], 0
     for first, last in hit.matches:
         pieces += [(hit.snippet[end:first], False), (hit.snippet[first:last], True)]
@@ -372,5 +386,5 @@ def _view(hit: Hit, place: PartPlace | None, covered_by: str | None, row: Row | 
 
 
 def _beside(line: Line) -> dict[str, Any]:
-    who = line.tool_name or line.speaker or SPEAKERS.get(line.role, line.role)
+    who = line.tool_name or line.speaker or str(SPEAKERS.get(line.role, line.role))
     return {"seq": line.seq, "who": show_invisible(who), "text": show_invisible(line.text)}

@@ -7,9 +7,10 @@ import shlex
 from typing import Any
 
 from django import template
+from django.utils.translation import gettext, pgettext_lazy
 
 from agents_app.queries import AttemptHead
-from mnesis_core.maps.values import ItemRecord
+from mnesis_core.maps.values import ErrorKind, ItemRecord
 from mnesis_core.records import UsageRecord
 from mnesis_core.turns.mcp_servers import AttachedServer, AttachedTool, hints_in_words
 from sessions_app.pages.markdown import format_characters, format_duration, format_money, show_invisible
@@ -18,12 +19,26 @@ from sessions_app.pages.transcript import tokens_in_and_out
 HEAD = 20_000  # characters of an input or an answer that come with its page
 DEEPEST = 40  # levels of JSON that is laid out in lines: indents of deeper ones are longer than what they say
 
+ERRORS = {
+    ErrorKind.TIMEOUT: pgettext_lazy("kind of error", "timeout"),
+    ErrorKind.VALIDATION: pgettext_lazy("kind of error", "validation"),
+    ErrorKind.SCHEMA_ERROR: pgettext_lazy("kind of error", "schema error"),
+    ErrorKind.LLM_ERROR: pgettext_lazy("kind of error", "LLM error"),
+    ErrorKind.TOOL_ERROR: pgettext_lazy("kind of error", "tool error"),
+    ErrorKind.BUDGET: pgettext_lazy("kind of error", "budget"),
+}
+
 register = template.Library()
 register.filter("reached_at", lambda address: address.url or shlex.join(address.argv))
-register.filter("hints", lambda tool: hints_in_words(tool.hints))
-register.filter("error_words", lambda kind: kind.value.replace("_", " ").replace("llm", "LLM") if kind else "")
+register.filter("error_words", lambda kind: ERRORS[kind] if kind else "")
 register.filter("count_read_only", lambda server: sum(map(server.is_read_only, server.listing.tools)))
 register.filter("is_read_only", lambda server, tool: server.is_read_only(tool))
+
+
+@register.filter
+def hints(tool: AttachedTool) -> str:
+    words = hints_in_words(tool.hints)
+    return ", ".join(map(gettext, words.split(", "))) if words else ""
 
 
 def head_of(text: str, *, is_cut: bool, size: str) -> dict[str, Any]:

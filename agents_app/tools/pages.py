@@ -18,6 +18,8 @@ from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext_lazy as _
 from ninja import Schema
 
 from agents_app import store
@@ -39,7 +41,7 @@ ADD, CHANGE = "agents_app.add_mcpserver", "agents_app.change_mcpserver"
 SECRETS = ("secrets", "url", "program")
 CHOICES = (forms.CheckboxInput, forms.CheckboxSelectMultiple, forms.RadioSelect)
 LONGEST_QUERY = 100  # characters
-SCOPES = {"session": "", "root": "not for sub-agents", "sub_agent": "for sub-agents only"}
+SCOPES = {"session": "", "root": _("not for sub-agents"), "sub_agent": _("for sub-agents only")}
 
 
 async def attach_server(
@@ -105,31 +107,37 @@ class McpServerForm(forms.ModelForm, views.AudienceFields):  # type: ignore[type
     program = forms.CharField(
         required=False,
         widget=forms.TextInput(attrs={"size": 80}),
-        help_text="A program that speaks MCP on standard input and output, with its arguments as you would type them in a "
-        "shell: npx -y @scope/server /folder. It runs on this server, with the rights of this site and without a shell.",
+        help_text=_(
+            "A program that speaks MCP on standard input and output, with its arguments as you would type them in a "
+            "shell: npx -y @scope/server /folder. It runs on this server, with the rights of this site and without a shell."
+        ),
     )
     secrets = forms.CharField(
         required=False,
         widget=forms.Textarea(attrs={"rows": 3, "cols": 60}),
-        help_text="One per line, NAME=VARIABLE. The program's environment variable NAME (over HTTP, the header NAME, such as "
-        "Authorization) gets the value of this site's environment variable VARIABLE. Values are never stored.",
+        help_text=_(
+            "One per line, NAME=VARIABLE. The program's environment variable NAME (over HTTP, the header NAME, such as "
+            "Authorization) gets the value of this site's environment variable VARIABLE. Values are never stored."
+        ),
     )
 
     class Meta:
         model = McpServer
         fields = ("name", "url", "timeout_seconds", "needs_approval", "trust_annotations")
         labels: ClassVar = {
-            "url": "Address",
-            "timeout_seconds": "Timeout",
-            "trust_annotations": "Trust its annotations",
+            "url": _("Address"),
+            "timeout_seconds": _("Timeout"),
+            "trust_annotations": _("Trust its annotations"),
         }
         help_texts: ClassVar = {
-            "name": "Lower-case letters, digits and hyphens. Its tools are called NAME__tool.",
-            "url": "The address of a server over streamable HTTP. Enter this or a program.",
-            "timeout_seconds": "The most seconds that one call may take.",
-            "needs_approval": "Each call waits for a person's approval.",
-            "trust_annotations": "Trust what the server says about which tools change nothing (readOnlyHint). Otherwise, mark the read-only "
-            "tools yourself once they are listed. Read-only sessions get only the marked ones.",
+            "name": _("Lower-case letters, digits and hyphens. Its tools are called NAME__tool."),
+            "url": _("The address of a server over streamable HTTP. Enter this or a program."),
+            "timeout_seconds": _("The most seconds that one call may take."),
+            "needs_approval": _("Each call waits for a person's approval."),
+            "trust_annotations": _(
+                "Trust what the server says about which tools change nothing (readOnlyHint). Otherwise, mark the read-only "
+                "tools yourself once they are listed. Read-only sessions get only the marked ones."
+            ),
         }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -155,7 +163,7 @@ class McpServerForm(forms.ModelForm, views.AudienceFields):  # type: ignore[type
     def clean_name(self) -> str:
         name = str(self.cleaned_data["name"])
         if list_servers([name]):
-            raise forms.ValidationError("A server of this name is attached already. Change that one, or remove it.")
+            raise forms.ValidationError(_("A server of this name is attached already. Change that one, or remove it."))
         return name
 
     def clean(self) -> dict[str, Any]:
@@ -168,7 +176,7 @@ class McpServerForm(forms.ModelForm, views.AudienceFields):  # type: ignore[type
                 check_entered(values["address"])
             except (InvalidRequest, NotListed) as error:
                 field = str(error.details["field"]).replace("argv", "program")
-                self.add_error(field if field in self.fields else None, error.message)
+                self.add_error(field if field in self.fields else None, gettext(error.message))
         views.forget_refused(self, SECRETS)
         return values
 
@@ -264,7 +272,7 @@ def tools(request: HttpRequest) -> HttpResponse:
         tool |= {"first_line": first, "rest": rest.strip(), "schema": schema, "scope_in_words": SCOPES[tool["scope"]]}
     groups = [
         {
-            "source": "Built in" if source == SHIPPED else source,
+            "source": gettext("Built in") if source == SHIPPED else source,
             "unreachable_since": items[0]["unreachable_since"],
             "tools": items,
         }
@@ -304,7 +312,8 @@ def server_refresh(request: HttpRequest, name: str) -> HttpResponse:
     except ToolServerNotFound:
         raise Http404 from None
     except MnesisError as error:
-        messages.error(request, f"The tools of the server {name} could not be listed: {excerpt(error.message, 300)}")
+        text = gettext("The tools of the server %(name)s could not be listed: %(problem)s")
+        messages.error(request, text % {"name": name, "problem": excerpt(gettext(error.message), 300)})
     else:
         _say(request, server)
     return _back(name)
@@ -324,10 +333,14 @@ def server_tools(request: HttpRequest, name: str) -> HttpResponse:
     mark_read_only(name, [tool.remote_name for tool in marked])
     if len(marked) < len(seen):
         messages.warning(
-            request, "Some tools have changed since you opened this page and were not marked. Check them again."
+            request, _("Some tools have changed since you opened this page and were not marked. Check them again.")
         )
-    many = "1 tool of {} is" if len(marked) == 1 else f"{len(marked)} tools of {{}} are"
-    messages.success(request, f"{many.format(name)} marked as read-only.")
+    text = ngettext(
+        "%(count)s tool of %(server)s is marked as read-only.",
+        "%(count)s tools of %(server)s are marked as read-only.",
+        len(marked),
+    )
+    messages.success(request, text % {"count": len(marked), "server": name})
     return _back(name)
 
 
@@ -337,9 +350,8 @@ def server_remove(request: HttpRequest, name: str) -> HttpResponse:
     if request.method != "POST":
         return render(request, "agents_app/server_remove.html", {"name": row.name})
     store.remove_server(name)
-    messages.success(
-        request, f"The server {name} is removed. From the next turn on, sessions can no longer use its tools."
-    )
+    text = gettext("The server %(name)s is removed. From the next turn on, sessions can no longer use its tools.")
+    messages.success(request, text % {"name": name})
     return redirect("tools")
 
 
@@ -352,7 +364,8 @@ def _entered_server(request: HttpRequest, row: McpServer | None) -> HttpResponse
     server = waiting_for(attach_server)(form.cleaned_data["address"], put=put)
     name, problem = server.address.name, excerpt(server.problem, 300)
     if problem:
-        messages.error(request, f"The server {name} is attached, but its tools could not be listed: {problem}")
+        text = gettext("The server %(name)s is attached, but its tools could not be listed: %(problem)s")
+        messages.error(request, text % {"name": name, "problem": problem})
     else:
         _say(request, server)
     return _back(name)
@@ -360,8 +373,11 @@ def _entered_server(request: HttpRequest, row: McpServer | None) -> HttpResponse
 
 def _say(request: HttpRequest, server: AttachedServer) -> None:
     name, listing = server.address.name, server.listing
-    left_out = f", {len(listing.left_out)} left out" if listing.left_out else ""
-    messages.success(request, f"The server {name} has {len(listing.tools)} tools{left_out}.")
+    text = gettext("The server %(name)s has %(count)s tools.")
+    if listing.left_out:
+        text = gettext("The server %(name)s has %(count)s tools, %(left_out)s left out.")
+    told = {"name": name, "count": len(listing.tools), "left_out": len(listing.left_out)}
+    messages.success(request, text % told)
 
 
 def _row(name: str) -> McpServer:

@@ -9,6 +9,8 @@ from django import forms
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 
 from agents_app.turns import assistants
 from agents_app.turns.session_settings import ConfigForm
@@ -25,37 +27,37 @@ EVERYONE, NAMED = "everyone", "named"
 
 
 class AssistantForm(ConfigForm):
-    name = forms.CharField(max_length=1_000, label="Name", widget=forms.TextInput(attrs={"dir": "auto"}))
+    name = forms.CharField(max_length=1_000, label=_("Name"), widget=forms.TextInput(attrs={"dir": "auto"}))
     description = forms.CharField(
         required=False,
         max_length=2_000,
-        label="Description",
-        help_text="What it is good for. Shown to the people who can use it, not to the model.",
+        label=_("Description"),
+        help_text=_("What it is good for. Shown to the people who can use it, not to the model."),
         widget=forms.Textarea(attrs={"rows": 2, "dir": "auto"}),
     )
-    model = forms.ChoiceField(required=False, label="Model")
+    model = forms.ChoiceField(required=False, label=_("Model"))
     starters = forms.CharField(
         required=False,
         max_length=10_000,
-        label="Starter questions",
-        help_text="One per line. Each is a button in a new chat.",
+        label=_("Starter questions"),
+        help_text=_("One per line. Each is a button in a new chat."),
         widget=forms.Textarea(attrs={"rows": 3, "dir": "auto"}),
     )
     audience = forms.ChoiceField(
         choices=[
-            (NAMED, "Only you, and the groups and people named here"),
-            (EVERYONE, "Everyone in your organisation"),
+            (NAMED, _("Only you, and the groups and people named here")),
+            (EVERYONE, _("Everyone in your organisation")),
         ],
         widget=forms.RadioSelect,
-        label="Who can use it",
-        help_text="They can read its instructions. What they write to it stays private to them.",
+        label=_("Who can use it"),
+        help_text=_("They can read its instructions. What they write to it stays private to them."),
     )
-    groups = forms.MultipleChoiceField(required=False, widget=forms.CheckboxSelectMultiple, label="Groups")
+    groups = forms.MultipleChoiceField(required=False, widget=forms.CheckboxSelectMultiple, label=_("Groups"))
     users = forms.CharField(
         required=False,
         max_length=20_000,
-        label="People",
-        help_text="Usernames, separated by commas or lines.",
+        label=_("People"),
+        help_text=_("Usernames, separated by commas or lines."),
         widget=forms.Textarea(attrs={"rows": 2}),
     )
 
@@ -74,12 +76,12 @@ class AssistantForm(ConfigForm):
             groups=list(said.groups) if said else [],
             users=", ".join(said.people) if said else "",
         )
-        self.fields[
-            "instructions"
-        ].help_text = "Sent to the model before a session's own instructions: who it is, how to answer."
+        self.fields["instructions"].help_text = _(
+            "Sent to the model before a session's own instructions: who it is, how to answer."
+        )
         models = dict.fromkeys((*(spec.alias for spec in list_models(user_id=user_id)), said.model if said else ""))
         models.pop("", None)
-        choices = [("", "The site's default"), *((alias, alias) for alias in models)]
+        choices = [("", _("The site's default")), *((alias, alias) for alias in models)]
         self.fields["model"].choices = choices  # type: ignore[attr-defined]
         groups = dict.fromkeys((*groups_of(user_id), *(said.groups if said else ())))
         self.fields["groups"].choices = [(name, name) for name in groups]  # type: ignore[attr-defined]
@@ -97,7 +99,7 @@ class AssistantForm(ConfigForm):
 
     def refuse(self, error: MnesisError) -> None:
         if error.details.get("field") == "people":
-            self.add_error("users", error.message)
+            self.add_error("users", gettext(error.message))
         else:
             super().refuse(error)
 
@@ -150,8 +152,10 @@ def assistant_change(request: HttpRequest, assistant_id: str) -> HttpResponse:
         except MnesisError as error:
             form.refuse(error)
         else:
-            is_new = changed.version != assistant.version
-            messages.success(request, f"Saved as version {changed.version}." if is_new else "Saved.")
+            text = gettext("Saved.")
+            if changed.version != assistant.version:
+                text = gettext("Saved as version %(number)s.") % {"number": changed.version}
+            messages.success(request, text)
             return redirect("assistant", assistant.id)
     return render(request, "agents_app/assistant_form.html", {"form": form, "assistant": assistant})
 
@@ -159,5 +163,5 @@ def assistant_change(request: HttpRequest, assistant_id: str) -> HttpResponse:
 @signed_in_to_post
 def assistant_remove(request: HttpRequest, assistant_id: str) -> HttpResponse:
     assistant_store.remove_assistant(assistant_id, owner_id=reader_of(request))
-    messages.success(request, "The assistant is removed. Its sessions keep what they had.")
+    messages.success(request, _("The assistant is removed. Its sessions keep what they had."))
     return redirect("assistants")

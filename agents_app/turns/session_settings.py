@@ -14,6 +14,8 @@ from django.contrib import messages
 from django.forms.boundfield import BoundWidget
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils.translation import gettext, pgettext_lazy
+from django.utils.translation import gettext_lazy as _
 
 from agents_app.tools.registry import EVERY, SHIPPED, list_tools
 from agents_app.turns import lifecycle
@@ -24,6 +26,7 @@ from mnesis_core.records import SessionRecord
 from mnesis_core.text import printable_json
 from mnesis_core.turns.mcp_servers import SEPARATOR
 from sessions_app.conf import instructions_of, session_config, site_config
+from sessions_app.pages.markdown import format_number
 from sessions_app.pages.views import reader_of, signed_in_to_change
 from sessions_app.record.session_queries import load_session
 
@@ -44,7 +47,21 @@ PLACES = {
 """Where a session's configuration has what a field of the form says."""
 SITE, OWN = "site", "own"
 MICROS = 1_000_000
-DEFAULT = "Model default"
+DEFAULT = _("Model default")
+LEVELS = {
+    "none": pgettext_lazy("level", "None"),
+    "minimal": pgettext_lazy("level", "Minimal"),
+    "low": pgettext_lazy("level", "Low"),
+    "medium": pgettext_lazy("level", "Medium"),
+    "high": pgettext_lazy("level", "High"),
+    "xhigh": pgettext_lazy("level", "Xhigh"),
+    "max": pgettext_lazy("level", "Max"),
+}
+TOOLS_OF_PROVIDERS = {
+    "web_search": _("Web search"),
+    "code_execution": _("Code execution"),
+    "image_generation": _("Image generation"),
+}
 
 
 def value_at(config: Mapping[str, Any], place: str) -> Any:
@@ -97,60 +114,60 @@ class ConfigForm(forms.Form):
         strip=False,
         max_length=LONGEST_INSTRUCTIONS,
         widget=forms.Textarea(attrs={"rows": 8, "dir": "auto"}),
-        label="Instructions",
-        help_text="Sent to the model at the start of every prompt: who it is, how to answer, what to keep in mind.",
+        label=_("Instructions"),
+        help_text=_("Sent to the model at the start of every prompt: who it is, how to answer, what to keep in mind."),
     )
     effort = forms.ChoiceField(
         required=False,
-        choices=[("", DEFAULT), *((name, name.capitalize()) for name in EFFORTS)],
-        label="Effort",
-        help_text="How much the model thinks before it answers, if it supports that.",
+        choices=[("", DEFAULT), *((name, LEVELS[name]) for name in EFFORTS)],
+        label=_("Effort"),
+        help_text=_("How much the model thinks before it answers, if it supports that."),
     )
     verbosity = forms.ChoiceField(
         required=False,
-        choices=[("", DEFAULT), *((name, name.capitalize()) for name in VERBOSITIES)],
-        label="Length of answers",
-        help_text="Not every model supports this.",
+        choices=[("", DEFAULT), *((name, LEVELS[name]) for name in VERBOSITIES)],
+        label=_("Length of answers"),
+        help_text=_("Not every model supports this."),
     )
     temperature = forms.FloatField(
         required=False,
         min_value=0,
         max_value=2,
-        label="Temperature",
-        help_text="Lower is more predictable. Reasoning models ignore it.",
+        label=_("Temperature"),
+        help_text=_("Lower is more predictable. Reasoning models ignore it."),
         widget=forms.NumberInput(attrs={"step": "0.1", "placeholder": DEFAULT}),
     )
-    max_output_tokens = _whole("max_output_tokens", "Longest answer", "Tokens.", default=DEFAULT)
+    max_output_tokens = _whole("max_output_tokens", _("Longest answer"), _("Tokens."), default=DEFAULT)
     tools_from = forms.ChoiceField(
-        choices=[(SITE, "Default tools of this site"), (OWN, "Only the tools chosen here")],
+        choices=[(SITE, _("Default tools of this site")), (OWN, _("Only the tools chosen here"))],
         widget=forms.RadioSelect,
-        label="Tools",
+        label=_("Tools"),
     )
-    tools = forms.MultipleChoiceField(required=False, widget=forms.CheckboxSelectMultiple, label="Chosen tools")
+    tools = forms.MultipleChoiceField(required=False, widget=forms.CheckboxSelectMultiple, label=_("Chosen tools"))
     read_only = forms.BooleanField(
-        required=False, label="Read-only tools only", help_text="Tools that write or send are not available."
+        required=False, label=_("Read-only tools only"), help_text=_("Tools that write or send are not available.")
     )
     ask_before = forms.MultipleChoiceField(
         required=False,
         widget=forms.CheckboxSelectMultiple,
-        label="Ask me before",
-        help_text="The session waits for your approval before each call of these tools.",
+        label=_("Ask me before"),
+        help_text=_("The session waits for your approval before each call of these tools."),
     )
     provider_tools = forms.MultipleChoiceField(
         required=False,
-        choices=[(name, name.replace("_", " ").capitalize()) for name in PROVIDER_TOOLS],
+        choices=[(name, TOOLS_OF_PROVIDERS[name]) for name in PROVIDER_TOOLS],
         widget=forms.CheckboxSelectMultiple,
-        label="Tools that the provider runs",
-        help_text="Used only where the model's entry permits them.",
+        label=_("Tools that the provider runs"),
+        help_text=_("Used only where the model's entry permits them."),
     )
-    max_steps = _whole("turn.max_steps", "Model calls per turn")
-    tokens = _whole("limits.session.tokens", "Tokens")
+    max_steps = _whole("turn.max_steps", _("Model calls per turn"))
+    tokens = _whole("limits.session.tokens", _("Tokens"))
     cost = forms.DecimalField(
         required=False,
         min_value=Decimal(1) / MICROS,
         max_value=BOUNDS["limits.session.cost_micros"][1] // MICROS,
         decimal_places=6,
-        label="Cost in dollars",
+        label=_("Cost in dollars"),
     )
 
     def __init__(self, data: Any, *, own: dict[str, Any], instructions: str, user_id: int, **initially: Any) -> None:
@@ -178,10 +195,12 @@ class ConfigForm(forms.Form):
         )
         self.fields["ask_before"].choices = [(name, name) for name in asked]  # type: ignore[attr-defined]
         limits = site_config().limits.session
-        self.fields["max_steps"].widget.attrs["placeholder"] = f"{site_config().turn.max_steps:,}"
-        self.fields["tokens"].widget.attrs["placeholder"] = f"{limits.tokens:,}" if limits.tokens else "No limit"
+        self.fields["max_steps"].widget.attrs["placeholder"] = format_number(site_config().turn.max_steps)
+        self.fields["tokens"].widget.attrs["placeholder"] = (
+            format_number(limits.tokens) if limits.tokens else _("No limit")
+        )
         self.fields["cost"].widget.attrs["placeholder"] = (
-            f"{limits.cost_micros / MICROS:.10g}" if limits.cost_micros else "No limit"
+            f"{limits.cost_micros / MICROS:.10g}" if limits.cost_micros else _("No limit")
         )
         for field in self.fields.values():
             if not isinstance(field.widget, (forms.RadioSelect, forms.CheckboxSelectMultiple, forms.CheckboxInput)):
@@ -190,7 +209,8 @@ class ConfigForm(forms.Form):
     def tool_groups(self) -> list[tuple[str, list[tuple[BoundWidget, str]]]]:
         """Return the tools by who brings them, each with what it is for."""
         described = [(self._source(name), box, self._about(name)) for name, box in self._boxes()]
-        described.sort(key=lambda row: (row[0] != "Built in", row[0]))
+        built_in = gettext("Built in")
+        described.sort(key=lambda row: (row[0] != built_in, row[0]))
         return [(source, [row[1:] for row in rows]) for source, rows in groupby(described, key=lambda row: row[0])]
 
     def _boxes(self) -> Iterator[tuple[str, BoundWidget]]:
@@ -199,14 +219,14 @@ class ConfigForm(forms.Form):
 
     def _source(self, name: str) -> str:
         if name in self._tools and self._tools[name].source == SHIPPED:
-            return "Built in"
-        return name.partition(SEPARATOR)[0] if SEPARATOR in name else "Not available"
+            return gettext("Built in")
+        return name.partition(SEPARATOR)[0] if SEPARATOR in name else gettext("Not available")
 
     def _about(self, name: str) -> str:
         if name.endswith(EVERY):
-            return "All tools of this server, also those that it adds later."
+            return gettext("All tools of this server, also those that it adds later.")
         if name not in self._tools:
-            return "Not available any more."
+            return gettext("Not available any more.")
         return self._tools[name].spec.description.partition("\n")[0]
 
     def clean_instructions(self) -> str:
@@ -231,7 +251,7 @@ class ConfigForm(forms.Form):
 
     def refuse(self, error: MnesisError) -> None:
         names = {name: name for name in self.fields} | {place: name for name, place in PLACES.items()}
-        self.add_error(names.get(str(error.details.get("field"))), error.message)
+        self.add_error(names.get(str(error.details.get("field"))), gettext(error.message))
 
 
 class SettingsForm(ConfigForm):
@@ -256,7 +276,7 @@ def session_settings(request: HttpRequest, session_id: str) -> HttpResponse:
         except MnesisError as error:
             form.refuse(error)
         else:
-            messages.success(request, "Settings saved. They apply from the next message.")
+            messages.success(request, _("Settings saved. They apply from the next message."))
             return redirect("session", session.id)
     context = {"form": form, "session": session}
     return render(request, "agents_app/session_settings.html", context)

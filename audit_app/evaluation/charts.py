@@ -12,15 +12,23 @@ from pathlib import Path
 from django.conf import settings
 from django.template.loader import render_to_string
 from django.utils import translation
+from django.utils.translation import gettext as _
+from django.utils.translation import pgettext_lazy
 
 from mnesis_core.compaction.evaluation.measures import POLICY_NAMES, Row, present_by_age, say_share, sum_up
 from mnesis_core.compaction.evaluation.values import POLICIES, Policy, Report
 from sessions_app.llm.usage import HEIGHT, WIDTH, Chart, draw_bar
-from sessions_app.pages.markdown import format_count, round_up, show_invisible
+from sessions_app.pages.markdown import format_count, format_number, round_up, show_invisible
 
 GAP = 0.12
 """The share of a bar's place that stays empty."""
-AGES = ("oldest fifth", "second", "third", "fourth", "newest fifth")
+AGES = (
+    pgettext_lazy("fifths of a conversation", "oldest fifth"),
+    pgettext_lazy("fifths of a conversation", "second"),
+    pgettext_lazy("fifths of a conversation", "third"),
+    pgettext_lazy("fifths of a conversation", "fourth"),
+    pgettext_lazy("fifths of a conversation", "newest fifth"),
+)
 _Value = Callable[[Row], float | None]
 
 
@@ -28,9 +36,9 @@ def draw_report(report: Report) -> list[Chart]:
     rows = sum_up(report)
     charts = []
     if any(row.facts is not None for row in rows):
-        charts.append(_shares("Planted facts in the prompt", rows, lambda row: row.facts))
+        charts.append(_shares(_("Planted facts in the prompt"), rows, lambda row: row.facts))
     if any(row.answers is not None for row in rows):
-        charts.append(_shares("Answers in the prompt", rows, lambda row: row.answers))
+        charts.append(_shares(_("Answers in the prompt"), rows, lambda row: row.answers))
     if any(row.prompt_tokens for row in rows):
         charts.append(_tokens(rows))
     if rows and charts and any(row.facts is not None for row in rows):
@@ -41,7 +49,7 @@ def draw_report(report: Report) -> list[Chart]:
 def _shares(name: str, rows: Sequence[Row], value: _Value) -> Chart:
     first = _group(rows[0])
     said = [
-        f"{POLICY_NAMES[row.policy]} {say_share(value(row))}"
+        f"{_(POLICY_NAMES[row.policy])} {say_share(value(row))}"
         for row in rows
         if _group(row) == first and value(row) is not None
     ]
@@ -52,12 +60,12 @@ def _shares(name: str, rows: Sequence[Row], value: _Value) -> Chart:
 def _tokens(rows: Sequence[Row]) -> Chart:
     most = round_up(max(row.prompt_tokens for row in rows))
     return _grouped(
-        "Tokens of a prompt",
-        "Means over all questions. The full history may be larger than the window.",
+        _("Tokens of a prompt"),
+        _("Means over all questions. The full history may be larger than the window."),
         rows,
         lambda row: row.prompt_tokens,
         most=most,
-        say=lambda value: "" if value is None else f"{round(value):,}",
+        say=lambda value: "" if value is None else format_number(round(value)),
         scale=(format_count(round(most)), format_count(round(most / 2))),
     )
 
@@ -93,9 +101,17 @@ def _ages(report: Report, model: str, window: int) -> Chart:
     policies = _policies(sum_up(report))
     held = [present_by_age(report, model, window, policy, len(AGES)) for policy in policies]
     values = [[of_policy[age] for of_policy in held] for age in range(len(AGES))]
-    sentence = f"{show_invisible(model)}, a window of {window:,} tokens: what was said early, and what was said late."
+    text = _("%(model)s, a window of %(window)s tokens: what was said early, and what was said late.")
+    sentence = text % {"model": show_invisible(model), "window": format_number(window)}
     return _drawn(
-        "Planted facts by age", sentence, policies, AGES, values, most=1.0, say=say_share, scale=("100 %", "50 %")
+        _("Planted facts by age"),
+        sentence,
+        policies,
+        [*map(str, AGES)],
+        values,
+        most=1.0,
+        say=say_share,
+        scale=("100 %", "50 %"),
     )
 
 
@@ -117,11 +133,11 @@ def _drawn(
             heights = {} if value is None else {f"series-{place + 1}": HEIGHT * value / most}
             bar = draw_bar(group * places + place, len(labels) * places, GAP, heights)
             middle = bar.x + WIDTH / (len(labels) * places) / 2
-            bars.append(replace(bar, x=round(middle, 2), title=f"{label}, {POLICY_NAMES[policy]}: {say(value)}"))
+            bars.append(replace(bar, x=round(middle, 2), title=f"{label}, {_(POLICY_NAMES[policy])}: {say(value)}"))
     return Chart(
         name=name,
         sentence=sentence,
-        series=[POLICY_NAMES[policy] for policy in policies],
+        series=[_(POLICY_NAMES[policy]) for policy in policies],
         bars=bars,
         highest=scale[0],
         middle=scale[1],
@@ -140,7 +156,7 @@ def _group(row: Row) -> tuple[str, int]:
 
 
 def _label(row: Row, rows: Sequence[Row]) -> str:
-    window = f"{row.window:,}"
+    window = format_number(row.window)
     return window if len({one.model for one in rows}) == 1 else f"{show_invisible(row.model)}, {window}"
 
 

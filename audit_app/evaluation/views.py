@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -10,6 +11,8 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.http import urlencode
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from audit_app.evaluation.charts import draw_report
 from audit_app.evaluation.evaluate import ask_worker, find_asked_model, plan_session
@@ -19,13 +22,14 @@ from mnesis_core.compaction.evaluation.values import Report
 from mnesis_core.errors import NotFound
 from mnesis_core.spending import Spent
 from sessions_app.conf import DEMO, list_models
-from sessions_app.pages.markdown import format_counted, format_money
+from sessions_app.pages.markdown import format_counted, format_money, format_number, localised
 from sessions_app.pages.permissions import inspected
 from sessions_app.pages.views import model_label, reader_of, signed_in, signed_in_to_post
 
 COMMAND = "python manage.py evaluate_memory conversation.jsonl"
 
 SILENT_SECONDS = 120
+UNKNOWN_COST = gettext_noop("not known")  # as ``table_of`` says it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +57,7 @@ class ReportView:
 
     @property
     def windows(self) -> str:
-        return ", ".join(f"{window:,}" for window in sorted({one.window for one in self.record.measurements}))
+        return ", ".join(format_number(window) for window in sorted({one.window for one in self.record.measurements}))
 
     @property
     def shares(self) -> list[tuple[str, str]]:
@@ -65,7 +69,7 @@ class ReportView:
             if row.window == smallest:
                 found.setdefault(row.policy, row)
         return [
-            (POLICY_NAMES[policy], say_share(found[policy].facts))
+            (_(POLICY_NAMES[policy]), say_share(found[policy].facts))
             for policy in ("mnesis", "truncation")
             if policy in found
         ]
@@ -75,12 +79,12 @@ class ReportView:
         asked = sum(question.kind == "asked" for one in self.record.conversations for question in one.questions)
         own = format_counted(asked, "question") if asked else ""
         facts = [
-            ("Conversations", f"{len(self.record.conversations):,}"),
-            ("Messages", f"{sum(one.messages for one in self.record.conversations):,}"),
-            ("Tokens", f"{sum(one.tokens for one in self.record.conversations):,}"),
-            ("Facts planted in each", f"{self.record.plant:,}"),
-            ("Of their own", own),
-            ("Seed", str(self.record.seed)),
+            (_("Conversations"), format_number(len(self.record.conversations))),
+            (_("Messages"), format_number(sum(one.messages for one in self.record.conversations))),
+            (_("Tokens"), format_number(sum(one.tokens for one in self.record.conversations))),
+            (_("Facts planted in each"), format_number(self.record.plant)),
+            (_("Of their own"), own),
+            (_("Seed"), str(self.record.seed)),
         ]
         return [(label, value) for label, value in facts if value]
 
@@ -95,11 +99,13 @@ class Plan:
 
     @property
     def price(self) -> str:
-        return "an unknown sum" if self.most.unpriced_calls else f"about {format_money(self.most.cost_micros)}"
+        if self.most.unpriced_calls:
+            return _("an unknown sum")
+        return _("about %(cost)s") % {"cost": format_money(self.most.cost_micros)}
 
     @property
     def tokens(self) -> str:
-        return f"{self.most.tokens:,}"
+        return format_number(self.most.tokens)
 
     @property
     def agreed(self) -> str:
@@ -124,7 +130,7 @@ def _plan(request: HttpRequest, given: QueryDict) -> Plan:
     """:raises SessionNotFoundError, ModelNotFoundError: they are not there for this person"""
     session = inspected(request, given.get("session", "").strip())
     alias = given.get("model", "") or DEMO.alias
-    _, most = plan_session(session.id, alias, user_id=reader_of(request))
+    most = plan_session(session.id, alias, user_id=reader_of(request))[1]
     return Plan(session_id=session.id, alias=alias, most=most)
 
 
@@ -132,11 +138,9 @@ def _plan(request: HttpRequest, given: QueryDict) -> Plan:
 def evaluation(request: HttpRequest, report_id: str) -> HttpResponse:
     _refuse_others(request)
     report = load_report(report_id)
-    header, rows = table_of(sum_up(report))
+    header, rows = _table(sum_up(report))
     apart = sum_up(report, apart=True)
-    tables = [
-        (told, table_of([row for row in apart if row.conversation == told.name])) for told in report.conversations
-    ]
+    tables = [(told, _table([row for row in apart if row.conversation == told.name])) for told in report.conversations]
     context = {
         "report": ReportView(record=report),
         "charts": draw_report(report),
@@ -158,6 +162,22 @@ def start_evaluation(request: HttpRequest) -> HttpResponse:
         return redirect(f"{reverse('evaluations')}?{asked}")
     report = ask_worker(plan.session_id, plan.alias, user_id=reader_of(request))
     return redirect("evaluation", report_id=report.id)
+
+
+def _table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """Return ``table_of`` in the language of the page."""
+    header, cells = table_of(rows)
+    shown = [[_cell(name, text) for name, text in zip(header, line, strict=True)] for line in cells]
+    return [_(name) for name in header], shown
+
+
+def _cell(column: str, text: str) -> str:
+    if column == "Model" or not text:
+        return text
+    if column != "Policy":
+        return _(text) if text == UNKNOWN_COST else localised(text)
+    policy, _comma, does_not_fit = text.partition(", ")
+    return _("%(policy)s, does not fit") % {"policy": _(policy)} if does_not_fit else _(policy)
 
 
 def _refuse_others(request: HttpRequest) -> None:

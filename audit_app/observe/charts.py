@@ -6,13 +6,26 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from django.utils.formats import date_format
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, pgettext
+
 from mnesis_core.search.observation import Step
 from sessions_app.llm.usage import DAY_GAP, HEIGHT, Chart, draw_bar
-from sessions_app.pages.markdown import format_count, format_duration, format_money, round_up
+from sessions_app.pages.markdown import format_count, format_duration, format_money, format_number, round_up
 from sessions_app.record.observed.numbers import Course, Numbers, times_between
 
-HEAD = ("Sessions", "Calls", "Errors", "Median latency", "95 % within", "Tokens", "Cost", "Compactions")
-_TIMES = {Step.DAY: "{:%-d %b %Y}", Step.HOUR: "{:%-d %b, %H:00}"}
+HEAD = (
+    gettext_lazy("Sessions"),
+    gettext_lazy("Calls"),
+    gettext_lazy("Errors"),
+    gettext_lazy("Median latency"),
+    gettext_lazy("95 % within"),
+    gettext_lazy("Tokens"),
+    gettext_lazy("Cost"),
+    gettext_lazy("Compactions"),
+)
+_TIMES = {Step.DAY: "j M Y", Step.HOUR: "j M, H:00"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,19 +41,23 @@ def draw_course(
     times = times_between(since, until, step)
     numbers = [course.by_time.get(time, Numbers()) for time in times]
     compacted = [compactions.get(time, 0) for time in times]
-    said = [_TIMES[step].format(time) for time in times]
+    said = [date_format(time, _TIMES[step]) for time in times]
     sums = (
-        ("Sessions", [each.sessions for each in numbers], "{:,}".format, format_count),
-        ("Calls", [each.calls for each in numbers], "{:,}".format, format_count),
-        ("Errors", [each.errors for each in numbers], "{:,}".format, format_count),
-        ("Tokens", [each.tokens for each in numbers], "{:,}".format, format_count),
-        ("Cost", [each.cost_micros for each in numbers], format_money, format_money),
-        ("Compactions", compacted, "{:,}".format, format_count),
+        (_("Sessions"), [each.sessions for each in numbers], format_number, format_count),
+        (_("Calls"), [each.calls for each in numbers], format_number, format_count),
+        (_("Errors"), [each.errors for each in numbers], format_number, format_count),
+        (_("Tokens"), [each.tokens for each in numbers], format_number, format_count),
+        (_("Cost"), [each.cost_micros for each in numbers], format_money, format_money),
+        (_("Compactions"), compacted, format_number, format_count),
     )
-    charts = [_draw_sum(name, values, said, say, say_short) for name, values, say, say_short in sums]
+    charts = [
+        _draw_sum(name, values, said, say, say_short, is_of_sessions=place == 0)
+        for place, (name, values, say, say_short) in enumerate(sums)
+    ]
     charts.insert(3, _draw_latency(numbers, said))
     ends = [
-        f"{time:%-d %b}" for time in dict.fromkeys((since, since + (until - since) / 2, until - timedelta(seconds=1)))
+        date_format(time, "j M")
+        for time in dict.fromkeys((since, since + (until - since) / 2, until - timedelta(seconds=1)))
     ]
     rows = [
         _row(time, each, count)
@@ -51,14 +68,20 @@ def draw_course(
 
 
 def _draw_sum(
-    name: str, values: Sequence[int], said: Sequence[str], say: Callable[[int], str], say_short: Callable[[int], str]
+    name: str,
+    values: Sequence[int],
+    said: Sequence[str],
+    say: Callable[[int], str],
+    say_short: Callable[[int], str],
+    *,
+    is_of_sessions: bool,
 ) -> Chart:
     most = round_up(max(values, default=0)) or 1
     total = sum(values)
     # A session with calls on several days counts on each of them, so there is no sum.
-    sentence = f"{say(total)} in total" if total else "None"
-    if total and name == "Sessions":
-        sentence = f"Up to {say(max(values))} at a time"
+    sentence = _("%(total)s in total") % {"total": say(total)} if total else pgettext("usage", "None")
+    if total and is_of_sessions:
+        sentence = _("Up to %(most)s at a time") % {"most": say(max(values))}
     return Chart(
         name=name,
         sentence=sentence,
@@ -83,11 +106,13 @@ def _draw_latency(numbers: Sequence[Numbers], said: Sequence[str]) -> Chart:
         median, slow = each.median_ms or 0, each.slow_ms or 0
         heights = {"series-1": median * HEIGHT / most, "series-2": (slow - median) * HEIGHT / most}
         bar = draw_bar(index, len(numbers), DAY_GAP, heights if each.slow_ms is not None else {})
-        bars.append(replace(bar, title=f"{time}: median {_took(each.median_ms)}, 95 % within {_took(each.slow_ms)}"))
+        title = _("%(time)s: median %(median)s, 95 %% within %(slow)s")
+        told = {"time": time, "median": _took(each.median_ms), "slow": _took(each.slow_ms)}
+        bars.append(replace(bar, title=title % told))
     slowest = max((each.slow_ms for each in numbers if each.slow_ms is not None), default=None)
     return Chart(
-        name="Latency",
-        sentence="None" if slowest is None else "Median (dark) and 95th percentile",
+        name=_("Latency"),
+        sentence=pgettext("usage", "None") if slowest is None else _("Median (dark) and 95th percentile"),
         highest=_took(round(most)) if slowest else "",
         middle=_took(round(most / 2)) if slowest else "",
         times=[],
@@ -98,11 +123,11 @@ def _draw_latency(numbers: Sequence[Numbers], said: Sequence[str]) -> Chart:
 def _row(time: str, each: Numbers, compactions: int) -> tuple[str, ...]:
     return (
         time,
-        *(f"{number:,}" for number in (each.sessions, each.calls, each.errors)),
+        *map(format_number, (each.sessions, each.calls, each.errors)),
         *(_took(each.median_ms), _took(each.slow_ms)),
-        f"{each.tokens:,}",
+        format_number(each.tokens),
         format_money(each.cost_micros),
-        f"{compactions:,}",
+        format_number(compactions),
     )
 
 

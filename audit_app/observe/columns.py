@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from django.utils.translation import gettext_lazy as _
+
 from mnesis_core.search.observation import term_text
 from mnesis_core.text import write_time
 from sessions_app.llm.usage import csv_cell
-from sessions_app.pages.markdown import format_money, format_number, show_invisible
+from sessions_app.pages.markdown import format_moment, format_money, format_number, show_invisible
 from sessions_app.record.observed.sessions import ObservedSession
 
 Value = str | int | datetime
@@ -37,23 +39,23 @@ class Cell:
 
 
 COLUMNS = {
-    "person": Column(label="Person", value=lambda row: row.person, field="person", is_usual=True),
-    "organisation": Column(label="Organisation", value=lambda row: row.organisation, field="organisation"),
-    "model": Column(label="Model", value=lambda row: row.model, field="model", is_usual=True),
-    "state": Column(label="State", value=lambda row: row.state, field="state", is_usual=True),
-    "origin": Column(label="Origin", value=lambda row: row.origin, field="origin"),
-    "messages": Column(label="Messages", value=lambda row: row.messages, is_number=True, is_usual=True),
-    "turns": Column(label="Turns", value=lambda row: row.turns, is_number=True),
-    "calls": Column(label="Calls", value=lambda row: row.calls, is_number=True),
-    "tokens": Column(label="Tokens", value=lambda row: row.tokens, is_number=True, is_usual=True),
+    "person": Column(label=_("Person"), value=lambda row: row.person, field="person", is_usual=True),
+    "organisation": Column(label=_("Organisation"), value=lambda row: row.organisation, field="organisation"),
+    "model": Column(label=_("Model"), value=lambda row: row.model, field="model", is_usual=True),
+    "state": Column(label=_("State"), value=lambda row: row.state, field="state", is_usual=True),
+    "origin": Column(label=_("Origin"), value=lambda row: row.origin, field="origin"),
+    "messages": Column(label=_("Messages"), value=lambda row: row.messages, is_number=True, is_usual=True),
+    "turns": Column(label=_("Turns"), value=lambda row: row.turns, is_number=True),
+    "calls": Column(label=_("Calls"), value=lambda row: row.calls, is_number=True),
+    "tokens": Column(label=_("Tokens"), value=lambda row: row.tokens, is_number=True, is_usual=True),
     "cost": Column(
-        label="Cost", value=lambda row: row.cost_micros, is_number=True, is_money=True, is_usual=True
+        label=_("Cost"), value=lambda row: row.cost_micros, is_number=True, is_money=True, is_usual=True
     ),
-    "errors": Column(label="Errors", value=lambda row: row.errors, is_number=True, is_usual=True),
-    "compactions": Column(label="Compactions", value=lambda row: row.compactions, is_number=True, is_usual=True),
-    "active": Column(label="Last active", value=lambda row: row.updated_at, is_usual=True),
-    "created": Column(label="Created", value=lambda row: row.created_at),
-    "id": Column(label="Id", value=lambda row: row.id),
+    "errors": Column(label=_("Errors"), value=lambda row: row.errors, is_number=True, is_usual=True),
+    "compactions": Column(label=_("Compactions"), value=lambda row: row.compactions, is_number=True, is_usual=True),
+    "active": Column(label=_("Last active"), value=lambda row: row.updated_at, is_usual=True),
+    "created": Column(label=_("Created"), value=lambda row: row.created_at),
+    "id": Column(label=_("Id"), value=lambda row: row.id),
 }  # fmt: skip
 USUAL = tuple(name for name, column in COLUMNS.items() if column.is_usual)
 
@@ -67,7 +69,7 @@ def chosen_columns(names: Iterable[str]) -> tuple[str, ...]:
 def cell_of(column: Column, row: ObservedSession) -> Cell:
     value = column.value(row)
     if isinstance(value, datetime):
-        return Cell(label=column.label, text=f"{value:%-d %b %Y, %H:%M}", time=value)
+        return Cell(label=column.label, text=format_moment(value), time=value)
     if isinstance(value, int):
         text = format_money(value) if column.is_money else format_number(value)
         return Cell(label=column.label, text=text, is_number=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -11,6 +11,7 @@ from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from audit_app.observe.charts import draw_course
 from audit_app.observe.columns import COLUMNS, USUAL, Cell, cell_of, chosen_columns, exported, table_of
@@ -77,7 +78,7 @@ def observe(request: HttpRequest) -> HttpResponse:
     except InvalidRequest as error:
         if error.details.get("field") != "q":
             raise
-        context = {"problem": error.message}
+        context = {"problem": _(error.message)}
     context |= {"asked": asked, "query": asked.query(), "is_part": is_part}
     if not is_part:
         return render(request, "audit_app/observe.html", context | _around(asked))
@@ -143,7 +144,7 @@ def _around(asked: Asked) -> dict[str, Any]:
     """Return what the page has around the list."""
     columns = {name: column for name, column in COLUMNS.items() if name != "organisation" or are_several()}
     return {
-        "fields": FIELDS.values(),
+        "fields": [replace(field, meaning=_(field.meaning)) for field in FIELDS.values()],
         "columns": [(name, column.label, name in asked.columns) for name, column in columns.items()],
         "longest": LONGEST_QUERY,
     }

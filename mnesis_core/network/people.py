@@ -19,6 +19,14 @@ class State(StrEnum):
     CLOSED = "closed"
 
 
+REFUSALS = {
+    "own": "Only an administrator can change your account.",
+    "other": "Only an administrator can change this account.",
+    "higher": "This account has more permissions than yours, so only an administrator can change it.",
+    "self": "You cannot do this to your own account.",
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
     """What an account is and may do, as far as it decides who may change it."""
@@ -46,11 +54,11 @@ def why_not_change(actor: Standing, other: Standing) -> str:
     if actor.is_administrator:
         return ""
     if actor.id == other.id:
-        return "Only an administrator can change your account."
+        return REFUSALS["own"]
     if other.is_administrator or not may_see(actor, other):
-        return "Only an administrator can change this account."
+        return REFUSALS["other"]
     if not other.permissions <= actor.permissions:
-        return "This account has more permissions than yours, so only an administrator can change it."
+        return REFUSALS["higher"]
     return ""
 
 
@@ -60,7 +68,7 @@ def why_not_end(actor: Standing, other: Standing) -> str:
     No administrator closes their own account, and no one else closes an administrator's, so one is always left.
     """
     if actor.id == other.id:
-        return "You cannot do this to your own account."
+        return REFUSALS["self"]
     return why_not_change(actor, other)
 
 

@@ -15,6 +15,9 @@ from django.core.validators import RegexValidator
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.utils.text import format_lazy
+from django.utils.translation import gettext, pgettext_lazy
+from django.utils.translation import gettext_lazy as _
 
 from mnesis_core.errors import InvalidRequest, ModelNotFoundError, NotListed
 from mnesis_core.llm.caching import LIFETIMES
@@ -26,17 +29,18 @@ from mnesis_core.providers.litellm_ import list_known_models
 from mnesis_core.text import encode_text, exact_value, excerpt
 from sessions_app.conf import host_lists, list_models
 from sessions_app.llm import model_store
+from sessions_app.pages.markdown import localised
 from sessions_app.pages.permissions import administrators, may_administer
 from sessions_app.pages.views import reader_of, signed_in
 
 EVERYBODY, NAMED = "everybody", "named"
 ADD, CHANGE, REMOVE = (f"sessions_app.{verb}_languagemodel" for verb in ("add", "change", "delete"))
 NAME_LENGTH = 60
-BY_COMMAND = "Anything else can be entered by a command on the host."
+BY_COMMAND = _("Anything else can be entered by a command on the host.")
 PRICES = ("input", "output", "cache_read", "cache_write", "cache_write_1h")
 _PRICE: dict[str, Any] = {"required": False, "min_value": 0, "max_value": model_store.LARGEST_PRICE}
 _ABILITY: dict[str, Any] = {
-    "choices": [("", "As stated by litellm"), ("yes", "Yes"), ("no", "No")],
+    "choices": [("", _("As stated by litellm")), ("yes", _("Yes")), ("no", _("No"))],
     "required": False,
     "coerce": lambda value: value == "yes",
     "empty_value": None,
@@ -62,12 +66,12 @@ PROVIDERS = (
 """Those that the form offers by name, as litellm calls them. Any other can be written in front of the model."""
 VARIABLE = RegexValidator(
     r"\A[A-Z_][A-Z0-9_]*\Z",
-    "Enter the name of an environment variable, such as OPENAI_API_KEY. Enter the key itself in the field above.",
+    _("Enter the name of an environment variable, such as OPENAI_API_KEY. Enter the key itself in the field above."),
 )
-KEY = RegexValidator(r"\A[!-~]+\Z", "A key can contain only ASCII letters, digits and symbols, without spaces.")
+KEY = RegexValidator(r"\A[!-~]+\Z", _("A key can contain only ASCII letters, digits and symbols, without spaces."))
 ALIAS = RegexValidator(
     r"\A[A-Za-z0-9][A-Za-z0-9._:/@+-]*\Z",
-    "Use only letters, digits and . _ : / @ + -, with a letter or digit in front.",
+    _("Use only letters, digits and . _ : / @ + -, with a letter or digit in front."),
 )
 
 
@@ -75,19 +79,19 @@ class AudienceFields(forms.Form):
     """Who may use a model or a server, at the end of a form. Its subclasses call ``check_audience`` in ``clean``."""
 
     audience = forms.ChoiceField(
-        choices=[(EVERYBODY, "Everyone"), (NAMED, "Only these groups and people")],
+        choices=[(EVERYBODY, _("Everyone")), (NAMED, _("Only these groups and people"))],
         initial=EVERYBODY,
         widget=forms.RadioSelect,
-        label="Who can use it",
-        help_text="Others do not see it. Superusers can always use it.",
+        label=_("Who can use it"),
+        help_text=_("Others do not see it. Superusers can always use it."),
     )
-    groups = forms.MultipleChoiceField(required=False, widget=forms.CheckboxSelectMultiple, label="Groups")
+    groups = forms.MultipleChoiceField(required=False, widget=forms.CheckboxSelectMultiple, label=_("Groups"))
     users = forms.CharField(
         required=False,
         max_length=10_000,
         widget=forms.Textarea(attrs={"rows": 2}),
-        label="People",
-        help_text="Usernames, separated by commas or lines.",
+        label=_("People"),
+        help_text=_("Usernames, separated by commas or lines."),
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -100,12 +104,14 @@ class AudienceFields(forms.Form):
         found = model_store.find_users(names)
         missing = {encode_text(name) for name in names} - {user.get_username() for user in found}
         if missing:
-            raise forms.ValidationError(f"No account is called {', '.join(sorted(missing))}.")
+            raise forms.ValidationError(
+                gettext("No account is called %(names)s.") % {"names": ", ".join(sorted(missing))}
+            )
         return found
 
     def check_audience(self, values: dict[str, Any]) -> None:
         if values.get("audience") == NAMED and not self.errors and not (values["groups"] or values["users"]):
-            self.add_error("audience", "Name a group or a person, or let everyone use it.")
+            self.add_error("audience", _("Name a group or a person, or let everyone use it."))
 
     @property
     def chosen_audience(self) -> model_store.Audience | None:
@@ -139,154 +145,172 @@ def offer_variables(field: forms.Field, lists: HostLists, *, current: str = "") 
     """Let one of the listed variables be chosen. One that a command entered stays available."""
     places: dict[str, list[str]] = {}
     for variable in lists.variables:
-        places.setdefault(variable.name, []).append(variable.origin or "the provider's own address")
-    choices = [(name, f"{name}, for {', '.join(origins)}") for name, origins in places.items()]
-    _offer(field, choices, current=current, nothing="none")
-    _say_listed(field, "variable", VARIABLES, is_empty=not choices)
+        places.setdefault(variable.name, []).append(variable.origin or gettext("the provider's own address"))
+    text = gettext("%(variable)s, for %(addresses)s")
+    choices = [(name, text % {"variable": name, "addresses": ", ".join(to)}) for name, to in places.items()]
+    _offer(field, choices, current=current, nothing=gettext("none"))
+    _say_listed(
+        field, VARIABLES, nothing=gettext("No variable is listed on this host (%(setting)s)."), is_empty=not choices
+    )
 
 
 def say_variables(field: forms.Field, lists: HostLists) -> None:
     listed = ", ".join(map(str, lists.variables))
-    _say_listed(field, "variable", VARIABLES, listed=listed, is_empty=not listed)
+    nothing = gettext("No variable is listed on this host (%(setting)s).")
+    _say_listed(field, VARIABLES, nothing=nothing, listed=listed, is_empty=not listed)
 
 
 def offer_programs(field: forms.Field, lists: HostLists, *, current: str = "") -> None:
     """Offer the listed programs as choices, or name them in the help text where arguments may follow."""
     entries = [str(program) for program in lists.programs]
     if entries and not any(program.takes_more for program in lists.programs):
-        _offer(field, [(entry, entry) for entry in entries], current=current, nothing="none: the server has an address")
+        choices = [(entry, entry) for entry in entries]
+        _offer(field, choices, current=current, nothing=gettext("none: the server has an address"))
         entries = []
-    _say_listed(field, "program", PROGRAMS, listed="; ".join(entries), is_empty=not lists.programs)
+    nothing = gettext("No program is listed on this host (%(setting)s).")
+    _say_listed(field, PROGRAMS, nothing=nothing, listed="; ".join(entries), is_empty=not lists.programs)
 
 
 def say_addresses(field: forms.Field, lists: HostLists) -> None:
     listed = ", ".join(map(str, lists.addresses))
-    inside = (
-        f"Allowed inside this network ({ADDRESSES}): {listed}."
-        if listed
-        else f"Only public addresses are allowed: {ADDRESSES} lists no others."
-    )
-    field.help_text = f"{field.help_text} {inside}"
+    inside = gettext("Only public addresses are allowed: %(setting)s lists no others.")
+    if listed:
+        inside = gettext("Allowed inside this network (%(setting)s): %(addresses)s.")
+    field.help_text = f"{field.help_text} {inside % {'setting': ADDRESSES, 'addresses': listed}}"
 
 
 def _offer(field: forms.Field, choices: list[tuple[str, str]], *, current: str, nothing: str) -> None:
     if not choices:
         return
-    kept = [(current, f"{current} (current)")] if current and current not in dict(choices) else []
+    kept = (
+        [(current, gettext("%(choice)s (current)") % {"choice": current})]
+        if current and current not in dict(choices)
+        else []
+    )
     field.widget = forms.Select(choices=[("", nothing), *kept, *choices])
 
 
-def _say_listed(field: forms.Field, kind: str, setting: str, *, listed: str = "", is_empty: bool) -> None:
-    said = f"No {kind} is listed on this host ({setting})."
+def _say_listed(field: forms.Field, setting: str, *, nothing: str, listed: str = "", is_empty: bool) -> None:
+    said = nothing
     if not is_empty:
-        said = f"Listed on this host ({setting}): {listed}." if listed else f"The choices are listed in {setting}."
-    field.help_text = f"{field.help_text} {said} {BY_COMMAND}"
+        said = gettext("The choices are listed in %(setting)s.")
+        said = gettext("Listed on this host (%(setting)s): %(listed)s.") if listed else said
+    field.help_text = f"{field.help_text} {said % {'setting': setting, 'listed': listed}} {BY_COMMAND}"
 
 
 class ModelForm(AudienceFields):
     alias = forms.CharField(
         max_length=100,
         validators=[ALIAS],
-        label="Name",
-        help_text="What people choose. It cannot be changed later: sessions refer to it.",
+        label=_("Name"),
+        help_text=_("What people choose. It cannot be changed later: sessions refer to it."),
     )
     litellm_model = forms.CharField(
         max_length=200,
-        label="Model",
+        label=_("Model"),
         widget=forms.TextInput(attrs={"list": "known-models", "autocomplete": "off", "spellcheck": "false"}),
-        help_text="The name that litellm uses, such as openai/gpt-4o, anthropic/claude-sonnet-4-5 or ollama_chat/llama3.",
+        help_text=_(
+            "The name that litellm uses, such as openai/gpt-4o, anthropic/claude-sonnet-4-5 or ollama_chat/llama3."
+        ),
     )
     api_base = forms.CharField(
         max_length=500,
         required=False,
-        label="Address",
-        help_text="Only for a server of your own. For an OpenAI-compatible server, include /v1.",
+        label=_("Address"),
+        help_text=_("Only for a server of your own. For an OpenAI-compatible server, include /v1."),
     )
     api_key_env = forms.CharField(
         max_length=100,
         required=False,
         validators=[VARIABLE],
-        label="Environment variable",
-        help_text="Instead of a key: the environment variable that holds it, set for the web server and the workers.",
+        label=_("Environment variable"),
+        help_text=_(
+            "Instead of a key: the environment variable that holds it, set for the web server and the workers."
+        ),
     )
     key = forms.CharField(
         max_length=1_000,
         required=False,
         validators=[KEY],
         widget=forms.PasswordInput(attrs={"autocomplete": "off"}),
-        label="Key",
-        help_text="Stored encrypted, for this provider and address only, and never shown again.",
+        label=_("Key"),
+        help_text=_("Stored encrypted, for this provider and address only, and never shown again."),
     )
-    forget_key = forms.BooleanField(required=False, label="Remove the stored key")
+    forget_key = forms.BooleanField(required=False, label=_("Remove the stored key"))
     context_window = forms.IntegerField(
         required=False,
         min_value=1,
         max_value=model_store.MOST_TOKENS,
-        label="Window",
-        help_text="Tokens, prompt and answer together. If empty, taken from litellm's table or assumed.",
+        label=_("Window"),
+        help_text=_("Tokens, prompt and answer together. If empty, taken from litellm's table or assumed."),
     )
     max_output_tokens = forms.IntegerField(
         required=False,
         min_value=1,
         max_value=model_store.MOST_TOKENS,
-        label="Longest answer",
-        help_text="Tokens. If empty, as above.",
+        label=_("Longest answer"),
+        help_text=_("Tokens. If empty, as above."),
     )
     takes_pictures = forms.TypedChoiceField(
-        **_ABILITY, label="Takes pictures", help_text="If not, it gets a description of each picture instead."
+        **_ABILITY, label=_("Takes pictures"), help_text=_("If not, it gets a description of each picture instead.")
     )
     takes_documents = forms.TypedChoiceField(
-        **_ABILITY, label="Takes PDFs", help_text="If not, it gets a summary of each PDF instead."
+        **_ABILITY, label=_("Takes PDFs"), help_text=_("If not, it gets a summary of each PDF instead.")
     )
     takes_audio = forms.TypedChoiceField(
-        **_ABILITY, label="Takes audio", help_text="If not, it gets only the name of each recording."
+        **_ABILITY, label=_("Takes audio"), help_text=_("If not, it gets only the name of each recording.")
     )
     through_gateway = forms.BooleanField(
         required=False,
-        label="Through the gateway",
-        help_text="Requests from programs are recorded and passed to the provider unchanged.",
+        label=_("Through the gateway"),
+        help_text=_("Requests from programs are recorded and passed to the provider unchanged."),
     )
-    input_price = forms.FloatField(**_PRICE, label="Prompt")
-    output_price = forms.FloatField(**_PRICE, label="Answer")
-    cache_read_price = forms.FloatField(**_PRICE, label="Cached prompt")
-    cache_write_price = forms.FloatField(**_PRICE, label="Newly cached")
-    cache_write_1h_price = forms.FloatField(**_PRICE, label="Cached for an hour")
+    input_price = forms.FloatField(**_PRICE, label=_("Prompt"))
+    output_price = forms.FloatField(**_PRICE, label=_("Answer"))
+    cache_read_price = forms.FloatField(**_PRICE, label=_("Cached prompt"))
+    cache_write_price = forms.FloatField(**_PRICE, label=_("Newly cached"))
+    cache_write_1h_price = forms.FloatField(**_PRICE, label=_("Cached for an hour"))
     timeout_seconds = forms.FloatField(
         initial=120,
         min_value=1,
         max_value=model_store.LONGEST_SECONDS,
-        label="Longest silence",
-        help_text="The most seconds without output before a call is stopped.",
+        label=_("Longest silence"),
+        help_text=_("The most seconds without output before a call is stopped."),
     )
     total_timeout_seconds = forms.FloatField(
         initial=1800,
         min_value=1,
         max_value=model_store.LONGEST_SECONDS,
-        label="Longest call",
-        help_text="The most seconds for the whole call, retries included.",
+        label=_("Longest call"),
+        help_text=_("The most seconds for the whole call, retries included."),
     )
     fallbacks = forms.CharField(
         required=False,
         max_length=1_000,
-        label="Fallbacks",
-        help_text="Models to try, in this order, when this one gives no answer. Names separated by commas.",
+        label=_("Fallbacks"),
+        help_text=_("Models to try, in this order, when this one gives no answer. Names separated by commas."),
     )
     cache = forms.ChoiceField(
-        choices=[("off", "Off"), ("5m", "5 minutes"), ("1h", "1 hour")],
+        choices=[("off", pgettext_lazy("caching of prompts", "Off")), ("5m", _("5 minutes")), ("1h", _("1 hour"))],
         initial=LIFETIMES[1],
         required=False,
-        label="Prompt caching",
-        help_text="How long Claude caches a prompt after its last use, so that the next call pays only for what is new. "
-        "One hour costs more to write. Other providers decide by themselves.",
+        label=_("Prompt caching"),
+        help_text=_(
+            "How long Claude caches a prompt after its last use, so that the next call pays only for what is new. "
+            "One hour costs more to write. Other providers decide by themselves."
+        ),
     )
 
     parameters = forms.CharField(
         required=False,
         max_length=70_000,
         widget=forms.Textarea(attrs={"rows": 3, "spellcheck": "false"}),
-        label="Parameters",
-        help_text='Defaults that sessions and turns can override, such as {"temperature": 0.2, "effort": "low"}. '
-        f"Known: {', '.join(KEPT_NAMES)}.",
+        label=_("Parameters"),
+        help_text=format_lazy(
+            "{} {}",
+            _('Defaults that sessions and turns can override, such as {"temperature": 0.2, "effort": "low"}.'),
+            format_lazy(_("Known: {names}."), names=", ".join(KEPT_NAMES)),
+        ),
     )
 
     def __init__(self, data: Any = None, *, entry: model_store.ModelEntry | None = None) -> None:
@@ -323,7 +347,7 @@ class ModelForm(AudienceFields):
         if entry is not None:
             del self.fields["alias"]
         if entry is not None and entry.sealed_key:
-            self.fields["key"].help_text = "A key is stored. Leave this empty to keep it."
+            self.fields["key"].help_text = _("A key is stored. Leave this empty to keep it.")
         else:
             del self.fields["forget_key"]
         lists = host_lists()
@@ -337,7 +361,7 @@ class ModelForm(AudienceFields):
         alias = str(self.cleaned_data["alias"])
         known = model_store.find_model_entry(alias)
         if known is not None and not known.is_shipped:
-            raise forms.ValidationError("A model with this name already exists. Change or remove it instead.")
+            raise forms.ValidationError(_("A model with this name already exists. Change or remove it instead."))
         return alias
 
     def clean_api_base(self) -> str:
@@ -350,9 +374,9 @@ class ModelForm(AudienceFields):
         except ValueError:
             is_good = False
         if not is_good or not url.isprintable() or " " in url:
-            raise forms.ValidationError("Enter an http or https address, such as http://127.0.0.1:11434/v1.")
+            raise forms.ValidationError(_("Enter an http or https address, such as http://127.0.0.1:11434/v1."))
         if parts.username or parts.password or parts.query:
-            raise forms.ValidationError("The address must not contain a password or key. Use the key field instead.")
+            raise forms.ValidationError(_("The address must not contain a password or key. Use the key field instead."))
         return url
 
     def clean_cache(self) -> str:
@@ -362,7 +386,9 @@ class ModelForm(AudienceFields):
         names = tuple(dict.fromkeys(names_in(self.cleaned_data["fallbacks"])))
         missing = set(names) - {spec.alias for spec in list_models(user_id=None)}
         if missing:
-            raise forms.ValidationError(f"No model is called {', '.join(sorted(missing))}.")
+            raise forms.ValidationError(
+                gettext("No model is called %(names)s.") % {"names": ", ".join(sorted(missing))}
+            )
         return names
 
     def clean_parameters(self) -> dict[str, Any]:
@@ -370,9 +396,9 @@ class ModelForm(AudienceFields):
         try:
             values = exact_value(text, deepest=DEEPEST_PARAMETERS) if text else {}
         except ValueError as error:
-            raise forms.ValidationError(f"Enter a JSON object: {error}.") from None
+            raise forms.ValidationError(gettext("Enter a JSON object: %(problem)s.") % {"problem": error}) from None
         if not isinstance(values, dict):
-            raise forms.ValidationError('Enter a JSON object, such as {"temperature": 0.2}.')
+            raise forms.ValidationError(_('Enter a JSON object, such as {"temperature": 0.2}.'))
         return values
 
     @property
@@ -387,7 +413,7 @@ class ModelForm(AudienceFields):
         values = super().clean() or {}
         self.check_audience(values)
         if values.get("key") and values.get("api_key_env"):
-            self.add_error("key", "Enter either a key or an environment variable, not both.")
+            self.add_error("key", _("Enter either a key or an environment variable, not both."))
         if self.errors:
             forget_refused(self, SECRETS)
             return values
@@ -403,13 +429,13 @@ class ModelForm(AudienceFields):
             self.add_error(field, f"{error.message[:1].upper()}{error.message[1:]}.")
         else:
             if spec.max_output_tokens > spec.context_window:
-                self.add_error("max_output_tokens", "The longest answer must fit in the context window.")
+                self.add_error("max_output_tokens", _("The longest answer must fit in the context window."))
             # The learnt token ratio belongs to one model of the provider.
             ratio = known.shared_ratio if known and known.litellm_model == spec.litellm_model else None
             values["spec"] = replace(spec, shared_ratio=ratio)
             check_reached(self, spec.alias, values)
             if self.entry is not None and not model_store.keeps_key(self.entry, spec) and self.entered_key is None:
-                self.add_error("key", "The stored key was for another provider or address. Enter the key again.")
+                self.add_error("key", _("The stored key was for another provider or address. Enter the key again."))
         forget_refused(self, SECRETS)
         return values
 
@@ -418,7 +444,7 @@ def check_reached(form: forms.BaseForm, alias: str, values: dict[str, Any]) -> N
     try:
         model_store.check_entered(alias, **{name: values[name] for name in REACHED})
     except NotListed as error:
-        form.add_error(str(error.details["field"]), error.message)
+        form.add_error(str(error.details["field"]), gettext(error.message))
 
 
 @signed_in
@@ -450,12 +476,14 @@ def model_check(request: HttpRequest, alias: str) -> HttpResponse:
 
 def _check(request: HttpRequest, alias: str) -> None:
     """:raises ModelNotFoundError: there is no such model."""
-    name, (result, _) = excerpt(alias, NAME_LENGTH), model_store.check_model(alias)
+    name, (result, _found) = excerpt(alias, NAME_LENGTH), model_store.check_model(alias)
     if result.is_good:
-        seconds = f"{result.milliseconds / 1000:.1f} s"
-        messages.success(request, f"{name} answered after {seconds}: “{excerpt(result.answer, 80)}”.")
+        seconds = localised(f"{result.milliseconds / 1000:.1f}") + " s"
+        said = {"model": name, "duration": seconds, "answer": excerpt(result.answer, 80)}
+        messages.success(request, gettext("%(model)s answered after %(duration)s: “%(answer)s”.") % said)
     else:
-        messages.error(request, f"{name} gave no answer: {excerpt(result.problem, 300)}")
+        said = {"model": name, "problem": excerpt(result.problem, 300)}
+        messages.error(request, gettext("%(model)s gave no answer: %(problem)s") % said)
 
 
 @administrators(REMOVE)
@@ -466,7 +494,8 @@ def model_remove(request: HttpRequest, alias: str) -> HttpResponse:
     if request.method != "POST":
         return render(request, "sessions_app/model_remove.html", {"entry": entry})
     model_store.remove_model(alias)
-    messages.success(request, f"{excerpt(alias, NAME_LENGTH)} was removed. No session can use it any more.")
+    text = gettext("%(model)s was removed. No session can use it any more.")
+    messages.success(request, text % {"model": excerpt(alias, NAME_LENGTH)})
     return redirect("models")
 
 
@@ -488,7 +517,8 @@ def _enter(request: HttpRequest, entry: model_store.ModelEntry | None) -> HttpRe
     if "check" in request.POST:
         _check(request, spec.alias)
     else:
-        messages.success(request, f"{excerpt(spec.alias, NAME_LENGTH)} is saved. Check it to see whether it answers.")
+        text = gettext("%(model)s is saved. Check it to see whether it answers.")
+        messages.success(request, text % {"model": excerpt(spec.alias, NAME_LENGTH)})
     return redirect(_entry_url(spec.alias))
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from django import forms
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
 
 from mnesis_core.errors import MnesisError
@@ -13,12 +15,12 @@ from sessions_app.llm.model_store import create_key, list_keys, revoke_key
 from sessions_app.pages.views import reader_of, signed_in_to_change, signed_in_to_post
 
 MOST_ENDED = 50  # revoked keys that are listed, the newest
-_, GATEWAY, SERVER = KNOWN_MODES
-SCOPES = [("all", "Everything you can do"), ("read", "Read only")]
+GATEWAY, SERVER = KNOWN_MODES[1:]
+SCOPES = [("all", _("Everything you can do")), ("read", _("Read only"))]
 MODES = [
-    ("", "Decided by the request or the model"),
-    (GATEWAY, "Passed to the provider unchanged (gateway)"),
-    (SERVER, "Run as turns of sessions here"),
+    ("", _("Decided by the request or the model")),
+    (GATEWAY, _("Passed to the provider unchanged (gateway)")),
+    (SERVER, _("Run as turns of sessions here")),
 ]
 
 
@@ -27,10 +29,10 @@ _SELECT = forms.Select(attrs={"class": "input"})
 
 class KeyForm(forms.Form):
     name = forms.CharField(
-        max_length=100, label="Name", help_text="What uses the key, such as “notebook” or “Claude Code”."
+        max_length=100, label=_("Name"), help_text=_("What uses the key, such as “notebook” or “Claude Code”.")
     )
-    scope = forms.ChoiceField(choices=SCOPES, label="Permissions", initial="all", widget=_SELECT)
-    mode = forms.ChoiceField(choices=MODES, required=False, label="Requests at /v1", widget=_SELECT)
+    scope = forms.ChoiceField(choices=SCOPES, label=_("Permissions"), initial="all", widget=_SELECT)
+    mode = forms.ChoiceField(choices=MODES, required=False, label=_("Requests at /v1"), widget=_SELECT)
 
 
 @never_cache
@@ -43,7 +45,7 @@ def own_keys(request: HttpRequest) -> HttpResponse:
             made = str(create_key(owner_id=reader_of(request), **form.cleaned_data))
             form = KeyForm()
         except MnesisError as error:
-            form.add_error(None, error.message)
+            form.add_error(None, gettext(error.message))
     return _page(request, form, made=made)
 
 

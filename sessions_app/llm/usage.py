@@ -14,6 +14,9 @@ from django.contrib.auth.models import User
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
+from django.utils.formats import date_format
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext_lazy, pgettext
 
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.maps.throughput import Interval
@@ -31,8 +34,11 @@ from sessions_app.llm.spending_store import (
 )
 from sessions_app.pages.markdown import (
     format_count,
+    format_day,
     format_duration,
     format_money,
+    format_number,
+    localised,
     round_up,
     show_invisible,
     shown_title,
@@ -46,17 +52,34 @@ DAY_GAP, RUN_GAP = 0.2, 0.15  # the share of a bar's place that stays empty
 MOST_SINGLE_DAYS = 31  # longer ranges are drawn by week
 MOST_SERIES = 5  # models with a colour of their own; the others share one more
 MOST_ROWS = 12
-UNITS = ((1, "s", "second"), (60, "min", "minute"), (3_600, "h", "hour"))
+ENDED = {
+    "s": ngettext_lazy(
+        "%(count)s item ended in %(duration)s: %(mean)s a second on average, %(most)s at the most.",
+        "%(count)s items ended in %(duration)s: %(mean)s a second on average, %(most)s at the most.",
+        "number",
+    ),
+    "min": ngettext_lazy(
+        "%(count)s item ended in %(duration)s: %(mean)s a minute on average, %(most)s at the most.",
+        "%(count)s items ended in %(duration)s: %(mean)s a minute on average, %(most)s at the most.",
+        "number",
+    ),
+    "h": ngettext_lazy(
+        "%(count)s item ended in %(duration)s: %(mean)s an hour on average, %(most)s at the most.",
+        "%(count)s items ended in %(duration)s: %(mean)s an hour on average, %(most)s at the most.",
+        "number",
+    ),
+}
+UNITS = ((1, "s"), (60, "min"), (3_600, "h"))
 DAYS, MOST_DAYS = 30, 366
 STRETCHES = (7, 30, 90, 365)
 EVERYBODY = "*"
 MOST_PEOPLE = 500
 PURPOSES = {
-    "turn": "Turns",
-    "gateway": "Gateway",
-    "summary": "Compaction",
-    "file": "Descriptions of files",
-    "map": "Runs",
+    "turn": gettext_lazy("Turns"),
+    "gateway": gettext_lazy("Gateway"),
+    "summary": gettext_lazy("Compaction"),
+    "file": gettext_lazy("Descriptions of files"),
+    "map": gettext_lazy("Runs"),
 }
 SHOWN_SESSIONS, SHOWN_PEOPLE = 20, 50
 DEEPEST = 20  # levels of sub-agents; more than are permitted
@@ -121,14 +144,14 @@ class UsageRow:
 def draw_days(taken: Sequence[TakenOnDay], measure: str, *, first: date, last: date) -> Chart:
     """Draw the ``Tokens`` or the ``Cost`` of each day, or of each week where there are many days, divided by model."""
     is_money = measure == "Cost"
-    say: Callable[[int], str] = format_money if is_money else "{:,}".format
+    say: Callable[[int], str] = format_money if is_money else format_number
     tokens: Counter[str] = Counter()
     for each in taken:
         tokens[each.model] += each.taken.tokens
     # By tokens in every chart, so that a model has the same colour in all of them.
     models = sorted(tokens, key=lambda model: (-tokens[model], model))
     column = {model: min(index, MOST_SERIES) for index, model in enumerate(models)}
-    series = [show_invisible(model) for model in models[:MOST_SERIES]] + ["others"] * (len(models) > MOST_SERIES)
+    series = [show_invisible(model) for model in models[:MOST_SERIES]] + [_("others")] * (len(models) > MOST_SERIES)
 
     days = (last - first).days + 1
     length = 1 if days <= MOST_SINGLE_DAYS else 7
@@ -146,7 +169,8 @@ def draw_days(taken: Sequence[TakenOnDay], measure: str, *, first: date, last: d
         heights = {f"series-{number}": amount * HEIGHT / most for number, amount in enumerate(parts, start=1) if amount}
         each_said = [f"{name} {say(amount)}" for name, amount in zip(series, parts, strict=True) if amount]
         detail = f": {', '.join(each_said)}" if len(each_said) > 1 else ""
-        title = f"{_say_days(begin, end)}: {say(totals[index])}{'' if is_money else ' tokens'}{detail}"
+        amount = say(totals[index]) if is_money else _("%(shown)s tokens") % {"shown": say(totals[index])}
+        title = f"{_say_days(begin, end)}: {amount}{detail}"
         bar = draw_bar(index, len(stretches), DAY_GAP, heights)
         bars.append(replace(bar, title=title, first=begin, last=end))
     say_short = format_money if is_money else format_count
@@ -155,29 +179,33 @@ def draw_days(taken: Sequence[TakenOnDay], measure: str, *, first: date, last: d
         for (begin, end), parts, total in zip(stretches, sums, totals, strict=True)
     ]
     return Chart(
-        name=measure,
+        name=_("Cost") if is_money else _("Tokens"),
         sentence=_sum_up(stretches, totals, say),
         series=series,
         bars=bars,
         highest=say_short(round(most)),
         middle=say_short(round(most / 2)),
-        times=[f"{day:%-d %b}" for day in dict.fromkeys((first, first + (last - first) / 2, last))],
+        times=[date_format(day, "j M") for day in dict.fromkeys((first, first + (last - first) / 2, last))],
         rows=rows[::-1],
     )
 
 
 def _say_days(first: date, last: date) -> str:
-    return f"{last:%-d %b %Y}" if first == last else f"{first:%-d %b} to {last:%-d %b %Y}"
+    if first == last:
+        return format_day(last)
+    return _("%(first)s to %(last)s") % {"first": date_format(first, "j M"), "last": format_day(last)}
 
 
 def _sum_up(stretches: Sequence[tuple[date, date]], totals: Sequence[int], say: Callable[[int], str]) -> str:
     total, most = sum(totals), max(totals, default=0)
     if not total:
-        return "None."
+        return pgettext("usage", "None.")
     if len(totals) == 1:
-        return f"{say(total)} in total."
-    week = "" if stretches[0][0] == stretches[0][1] else "the week "
-    return f"{say(total)} in total; the most, {say(most)}, on {week}{_say_days(*stretches[totals.index(most)])}."
+        return _("%(total)s in total.") % {"total": say(total)}
+    text = _("%(total)s in total; the most, %(most)s, on the week %(days)s.")
+    if stretches[0][0] == stretches[0][1]:
+        text = _("%(total)s in total; the most, %(most)s, on %(days)s.")
+    return text % {"total": say(total), "most": say(most), "days": _say_days(*stretches[totals.index(most)])}
 
 
 def draw_run(stretches: Sequence[Interval]) -> tuple[Chart, Chart] | None:
@@ -189,7 +217,7 @@ def draw_run(stretches: Sequence[Interval]) -> tuple[Chart, Chart] | None:
         return None
     whole, count = stretches[-1].ends, len(stretches)
     mean = sum(map(_items, stretches)) / whole
-    seconds, unit, unit_word = next((unit for unit in UNITS if mean * unit[0] >= 1), UNITS[-1])
+    seconds, unit = next((unit for unit in UNITS if mean * unit[0] >= 1), UNITS[-1])
     rates = [_items(stretch) * seconds / (stretch.ends - stretch.begins) for stretch in stretches]
     fastest = round_up(max(rates))
     is_priced = stretches[-1].cost_micros > 0
@@ -209,19 +237,28 @@ def draw_run(stretches: Sequence[Interval]) -> tuple[Chart, Chart] | None:
     rows = _rows_of_run(stretches, seconds, unit, [say(total) for total in sums])
     items = sum(map(_items, stretches))
     throughput = Chart(
-        name="Throughput",
-        sentence=f"{_say_number(items)} item{'' if items == 1 else 's'} ended in {format_duration(whole)}: "
-        f"{_say_number(items * seconds / whole)} a {unit_word} on average, {_say_number(max(rates))} at the most.",
+        name=_("Throughput"),
+        sentence=ENDED[unit]
+        % {
+            "number": round(items),
+            "count": _say_number(items),
+            "duration": format_duration(whole),
+            "mean": _say_number(items * seconds / whole),
+            "most": _say_number(max(rates)),
+        },
         bars=bars,
         highest=f"{_say_number(fastest)} / {unit}",
         middle=_say_number(fastest / 2),
         times=times,
         rows=rows,
     )
+    after = _("%(total)s tokens after %(duration)s, %(half)s after half of the time.")
+    if is_priced:
+        after = _("%(total)s after %(duration)s, %(half)s after half of the time.")
     spending = Chart(
-        name="Cost" if is_priced else "Tokens",
-        sentence=f"{say(sums[-1])}{'' if is_priced else ' tokens'} after {format_duration(whole)}, "
-        f"{say(sums[(count - 1) // 2])} after half of the time.",
+        name=_("Cost") if is_priced else _("Tokens"),
+        sentence=after
+        % {"total": say(sums[-1]), "duration": format_duration(whole), "half": say(sums[(count - 1) // 2])},
         points=" ".join(f"{WIDTH * end / whole:.1f},{HEIGHT - HEIGHT * total / most:.1f}" for end, total in points),
         highest=say(most),
         middle=say(most / 2),
@@ -252,7 +289,7 @@ def _items(stretch: Interval) -> float:
 
 def _say_number(value: float) -> str:
     if value < 10 and value != round(value):
-        return f"{value:.1f}".removesuffix(".0")
+        return localised(f"{value:.1f}".removesuffix(".0"))
     return format_count(round(value))
 
 
@@ -361,11 +398,11 @@ def _usage(asked: Asked) -> dict[str, Any]:
     total = sum((each.taken for each in by_day), Taken())
     measures = ("Tokens", "Cost") if total.cost_micros else ("Tokens",)
     models = _sums((each.model, each.taken) for each in by_day)
-    purposes = _sums((PURPOSES.get(each.purpose, each.purpose), each.taken) for each in by_day)
+    purposes = _sums((str(PURPOSES.get(each.purpose, each.purpose)), each.taken) for each in by_day)
     people, limits = [], []
     if asked.owner_id is None:
         largest = _sums((each.owner_id, each.taken) for each in by_session)[:SHOWN_PEOPLE]
-        names = _names_of(id for id, _ in largest)
+        names = _names_of(id for id, _taken in largest)
         people = [UsageRow(name=names[id], taken=taken, link=names[id]) for id, taken in largest]
     else:
         limits = lines_of(look(limits_for_person(asked.owner_id)))
@@ -391,7 +428,7 @@ def _sums(taken: Iterable[tuple[_Key, Taken]]) -> list[tuple[_Key, Taken]]:
 def _by_top_session(by_session: Sequence[TakenBySession], owner_id: int | None) -> list[UsageRow]:
     """Return the sessions that took most, each with those that it launched, directly or not."""
     launched_by = {each.session_id: each.launched_by for each in by_session}
-    for _ in range(DEEPEST):
+    for _level in range(DEEPEST):
         missing = {parent for parent in launched_by.values() if parent is not None and parent not in launched_by}
         if not missing:
             break
@@ -399,7 +436,7 @@ def _by_top_session(by_session: Sequence[TakenBySession], owner_id: int | None) 
     tops = {}
     for each in by_session:
         top = each.session_id
-        for _ in range(DEEPEST):
+        for _level in range(DEEPEST):
             parent = launched_by.get(top)
             if parent is None:
                 break
@@ -409,16 +446,16 @@ def _by_top_session(by_session: Sequence[TakenBySession], owner_id: int | None) 
     largest = _sums((tops[each.session_id], each.taken) for each in by_session)[:SHOWN_SESSIONS]
     sub_agents = Counter(tops[each.session_id] for each in by_session if tops[each.session_id] != each.session_id)
     owners = {tops[each.session_id]: each.owner_id for each in by_session}
-    titles = titles_of([id for id, _ in largest], owner_id=owner_id)
+    titles = titles_of([id for id, _taken in largest], owner_id=owner_id)
     hidden = set() if owner_id is None else temporary_among(titles)
-    names = _names_of({owners[id] for id, _ in largest}) if owner_id is None else {}
+    names = _names_of({owners[id] for id, _taken in largest}) if owner_id is None else {}
     return [
         UsageRow(
-            name="A temporary chat"
+            name=_("A temporary chat")
             if id in hidden
             else shown_title(titles[id])
             if id in titles
-            else "A deleted session",
+            else _("A deleted session"),
             taken=taken,
             link=id if id in titles.keys() - hidden else "",
             sub_agents=sub_agents[id],

@@ -1,4 +1,4 @@
-"""``manage.py makemessages -l de``: Django's own, which also takes the default messages of errors, and says less of places."""
+"""``manage.py makemessages -l de``: Django's own, which also takes what the core says to people, and says less of places."""
 
 from __future__ import annotations
 
@@ -8,23 +8,35 @@ from typing import Any
 from django.core.management.commands import makemessages
 
 from mnesis_core import errors
+from mnesis_core.compaction.evaluation.measures import COLUMNS, POLICY_NAMES
+from mnesis_core.network.people import REFUSALS
+from mnesis_core.search.observation import FIELDS
+from mnesis_core.turns.mcp_servers import HINTS
 
 KEPT = {"no_location": True, "no_wrap": True, "no_obsolete": True}
 NOT_OURS = ["tests/*", "benchmarks/*", "clients/*", "docs/*", "data/*", "static/vendor/*", "mnesis_core/*"]
+
+
+def core_texts() -> set[str]:
+    """Return what ``mnesis_core`` says to people, which knows nothing of translations: pages translate it as they show it."""
+    # Errors have their messages as docstrings.
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.MnesisError)]
+    return {
+        *(" ".join((kind.__doc__ or "").split()) for kind in kinds),
+        *(field.meaning for field in FIELDS.values()),
+        *(words for pair in HINTS.values() for words in pair),
+        *REFUSALS.values(),
+        *COLUMNS,
+        *POLICY_NAMES.values(),
+    }
 
 
 class Command(makemessages.Command):
     msgmerge_options = ["-q", "--backup=none", "--previous", "--update", "--no-fuzzy-matching"]
 
     def handle(self, *args: Any, **options: Any) -> None:
-        # Errors have their messages as docstrings, where no extraction looks.
-        place = Path("_error_messages.py")
-        messages = {
-            " ".join((kind.__doc__ or "").split())
-            for kind in vars(errors).values()
-            if isinstance(kind, type) and issubclass(kind, errors.MnesisError)
-        }
-        place.write_text("".join(f"gettext_noop({message!r})\n" for message in sorted(messages)))
+        place = Path("_core_texts.py")
+        place.write_text("".join(f"gettext_noop({text!r})\n" for text in sorted(core_texts())))
         try:
             super().handle(*args, **options | KEPT | {"ignore_patterns": [*options["ignore_patterns"], *NOT_OURS]})
         finally:
