@@ -235,7 +235,7 @@ def _held(meter: Meter) -> int:
 
 def _segments(meter: Meter, scale: int) -> list[dict[str, Any]]:
     known = {name: tokens for name, tokens in meter.breakdown.items() if tokens > 0 and name != "free"}
-    parts = [(name, SEGMENTS[name], known[name]) for name in SEGMENTS if name in known]
+    parts = [(name, str(SEGMENTS[name]), known[name]) for name in SEGMENTS if name in known]
     parts += [("other", name.replace("_", " "), known[name]) for name in known if name not in SEGMENTS]
     held = _held(meter)
     if meter.used_tokens > meter.usable_tokens:

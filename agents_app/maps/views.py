@@ -14,6 +14,9 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy as _lazy
+from django.utils.translation import pgettext, pgettext_lazy
 
 from agents_app import queries
 from agents_app.templatetags.agents import HEAD, head_of, lay_out
@@ -26,7 +29,15 @@ from mnesis_core.maps.values import ItemRecord, ItemState, OperatorKind, Operato
 from mnesis_core.records import FileReference
 from mnesis_core.text import printable
 from sessions_app.llm.usage import draw_run
-from sessions_app.pages.markdown import format_count, format_duration, format_money, format_size, show_invisible
+from sessions_app.pages.markdown import (
+    format_count,
+    format_duration,
+    format_money,
+    format_number,
+    format_size,
+    localised,
+    show_invisible,
+)
 from sessions_app.pages.views import number_in, reader_of, signed_in
 from sessions_app.record.session_queries import load_session, titles_of
 from sessions_app.record.turn_queries import load_call
@@ -40,26 +51,30 @@ FAILURES = 3
 EXCERPT = 160  # characters of an input, an output or an error in a line of the list
 NEAR = 4_194_304  # bytes: a list does not read lines that are further from its first one
 TRIES = 50
-UNREAD = "Items appear here once the input has been read."
+UNREAD = _lazy("Items appear here once the input has been read.")
 NOTHING = {
-    "": "This run has no items.",
-    "pending": "No items are waiting.",
-    "running": "No items are running.",
-    "completed": "No items are completed.",
-    "failed": "No items have failed.",
-    "cancelled": "No items were cancelled.",
+    "": _lazy("This run has no items."),
+    "pending": _lazy("No items are waiting."),
+    "running": _lazy("No items are running."),
+    "completed": _lazy("No items are completed."),
+    "failed": _lazy("No items have failed."),
+    "cancelled": _lazy("No items were cancelled."),
 }
 BAR_WIDTH = 1_000
-KINDS = {OperatorKind.LLM: "LLM map", OperatorKind.AGENTIC: "agentic map"}
+KINDS = {OperatorKind.LLM: _lazy("LLM map"), OperatorKind.AGENTIC: _lazy("agentic map")}
 # A person's own decision needs no words.
 REASONS = {
     RunState.PAUSED: {
-        StopReason.BUDGET: "This run has reached its spending limit. Finished items are kept. Resume it when the limit allows.",
-        StopReason.ERROR: "This run was paused because it could not continue. Finished items are kept.",
+        StopReason.BUDGET: _lazy(
+            "This run has reached its spending limit. Finished items are kept. Resume it when the limit allows."
+        ),
+        StopReason.ERROR: _lazy("This run was paused because it could not continue. Finished items are kept."),
     },
     RunState.CANCELLED: {
-        StopReason.BUDGET: "This run was stopped because it reached its spending limit. Finished items are kept.",
-        StopReason.ERROR: "This run was stopped because it could not continue. Finished items are kept.",
+        StopReason.BUDGET: _lazy(
+            "This run was stopped because it reached its spending limit. Finished items are kept."
+        ),
+        StopReason.ERROR: _lazy("This run was stopped because it could not continue. Finished items are kept."),
     },
 }
 ACTIONS = {
@@ -67,6 +82,18 @@ ACTIONS = {
     RunState.RUNNING: ("pause", "cancel"),
     RunState.PAUSED: ("resume", "cancel"),
     RunState.CANCELLED: ("resume",),
+}
+LABELS = {
+    "cancel": pgettext_lazy("what to do with a run", "Cancel"),
+    "pause": pgettext_lazy("what to do with a run", "Pause"),
+    "resume": pgettext_lazy("what to do with a run", "Resume"),
+}
+STATES = {
+    ItemState.PENDING: pgettext_lazy("items of a run", "Pending"),
+    ItemState.RUNNING: pgettext_lazy("items of a run", "Running"),
+    ItemState.COMPLETED: pgettext_lazy("items of a run", "Completed"),
+    ItemState.FAILED: pgettext_lazy("items of a run", "Failed"),
+    ItemState.CANCELLED: pgettext_lazy("items of a run", "Cancelled"),
 }
 
 
@@ -86,11 +113,11 @@ class RunView:
 
     @property
     def kind(self) -> str:
-        return KINDS[self.record.kind]
+        return str(KINDS[self.record.kind])
 
     @property
     def items(self) -> str:
-        return "?" if self.record.counts.items is None else f"{self.record.counts.items:,}"
+        return "?" if self.record.counts.items is None else format_number(self.record.counts.items)
 
     @property
     def done(self) -> int:
@@ -127,27 +154,37 @@ class RunView:
             return ""
         # As precise as a guess deserves.
         if seconds < 60:
-            return "a minute" if seconds > 45 else "a few seconds" if seconds < 10 else f"{round(seconds / 10) * 10} s"
+            if seconds > 45:
+                return _("a minute")
+            return _("a few seconds") if seconds < 10 else f"{round(seconds / 10) * 10} s"
         minutes = round(seconds / 60)
         return f"{minutes} min" if minutes < 120 else f"{round(seconds / 3_600)} h"
 
     @property
     def reason(self) -> str:
         reason = self.record.reason
-        return REASONS.get(self.record.state, {}).get(StopReason(reason), "") if reason else ""
+        return str(REASONS.get(self.record.state, {}).get(StopReason(reason), "")) if reason else ""
 
     @property
     def meter_words(self) -> str:
         counts = self.record.counts
-        ended = f"{counts.completed:,} completed, {counts.failed:,} failed, {counts.cancelled:,} cancelled"
-        return f"{ended}, {self.running:,} with workers, of {self.items} items"
+        return _(
+            "%(completed)s completed, %(failed)s failed, %(cancelled)s cancelled, %(running)s with workers, of %(items)s items"
+        ) % {
+            "completed": format_number(counts.completed),
+            "failed": format_number(counts.failed),
+            "cancelled": format_number(counts.cancelled),
+            "running": format_number(self.running),
+            "items": self.items,
+        }
 
     @property
     def actions(self) -> list[tuple[str, str]]:
         """The names in the API of what a person may do, with labels."""
-        actions = [(name, name.capitalize()) for name in ACTIONS.get(self.record.state, ())]
+        actions = [(name, str(LABELS[name])) for name in ACTIONS.get(self.record.state, ())]
         if self.record.counts.failed and self.record.state in (RunState.COMPLETED, RunState.PAUSED):
-            actions.append(("retry", f"Retry {self.record.counts.failed:,} failed"))
+            failed = format_number(self.record.counts.failed)
+            actions.append(("retry", _("Retry %(count)s failed") % {"count": failed}))
         return actions
 
     @property
@@ -161,51 +198,62 @@ class RunView:
             ItemState.FAILED: counts.failed,
             ItemState.CANCELLED: counts.cancelled,
         }
-        narrowed = [(state.value, state.value.capitalize(), f"{number:,}") for state, number in numbers.items()]
-        return [("", "All", self.items if counts.items is not None else ""), *narrowed]
+        narrowed = [(state.value, str(STATES[state]), format_number(number)) for state, number in numbers.items()]
+        return [("", pgettext("items of a run", "All"), self.items if counts.items is not None else ""), *narrowed]
 
     @property
     def numbers(self) -> list[tuple[str, str, str]]:
         """The label, value and note of each number that is known."""
         run, counts, done = self.record, self.record.counts, self.done
-        per_item = f"{counts.tries / done:.2f} per item" if done else ""
-        price = f"{format_money(round(counts.cost_micros / done))} per item" if done and counts.cost_micros else ""
+        per_item = _("%(number)s per item")
+        tries = per_item % {"number": localised(f"{counts.tries / done:.2f}")} if done else ""
+        is_priced = done and counts.cost_micros
+        price = per_item % {"number": format_money(round(counts.cost_micros / done))} if is_priced else ""
+        with_workers = format_number(self.running) if run.state.is_live or self.running else ""
         lasted = run.ended_at - run.started_at if run.started_at and run.ended_at else None
         numbers = [
-            ("Completed", f"{counts.completed:,}", ""),
-            ("Failed", f"{counts.failed:,}", ""),
-            ("Cancelled", f"{counts.cancelled:,}" if counts.cancelled else "", ""),
-            ("With workers", f"{self.running:,}" if run.state.is_live or self.running else "", "running or next"),
-            ("Attempts", f"{counts.tries:,}", per_item),
-            ("Tokens in", format_count(counts.tokens_input) if counts.tokens_input else "", ""),
-            ("Tokens out", format_count(counts.tokens_output) if counts.tokens_output else "", ""),
-            ("Cost", format_money(counts.cost_micros or None), price),
-            ("Took", "" if lasted is None else format_duration(lasted.total_seconds()), ""),
+            (_("Completed"), format_number(counts.completed), ""),
+            (_("Failed"), format_number(counts.failed), ""),
+            (_("Cancelled"), format_number(counts.cancelled) if counts.cancelled else "", ""),
+            (_("With workers"), with_workers, _("running or next")),
+            (_("Attempts"), format_number(counts.tries), tries),
+            (_("Tokens in"), format_count(counts.tokens_input) if counts.tokens_input else "", ""),
+            (_("Tokens out"), format_count(counts.tokens_output) if counts.tokens_output else "", ""),
+            (_("Cost"), format_money(counts.cost_micros or None), price),
+            (_("Took"), "" if lasted is None else format_duration(lasted.total_seconds()), ""),
         ]
         return [(label, value, note) for label, value, note in numbers if value]
 
 
 def texts_of(spec: OperatorSpec) -> list[tuple[str, str]]:
     schema = "" if spec.schema is None else lay_out(json.dumps(spec.schema, ensure_ascii=False))
-    texts = (("Prompt template", spec.template), ("System prompt", spec.system_prompt), ("Schema of results", schema))
+    texts = (
+        (_("Prompt template"), spec.template),
+        (_("System prompt"), spec.system_prompt),
+        (_("Schema of results"), schema),
+    )
     return [(label, text) for label, text in texts if text]
 
 
 def facts_of(spec: OperatorSpec, kind: OperatorKind) -> list[tuple[str, str]]:
     names = show_invisible(", ".join(spec.tools or ()))
-    facts = [
-        ("At a time", str(spec.concurrency)),
-        ("Attempts", f"at most {spec.max_retries + 1}"),
-        ("Timeout", f"{format_duration(spec.timeout_seconds)} per attempt"),
-        ("Temperature", "" if spec.temperature is None else f"{spec.temperature:g}"),
-        ("Tools", "those of the session" if spec.tools is None else names or "none"),
-        ("Read-only", "yes" if spec.read_only else "no"),
-        ("Model calls", f"at most {spec.max_turns} per turn"),
-        ("Tokens", "" if spec.limits.tokens is None else f"at most {spec.limits.tokens:,}"),
-        ("Cost", "" if spec.limits.cost_micros is None else f"at most {format_money(spec.limits.cost_micros)}"),
+    at_most, limits = _("at most %(number)s"), spec.limits
+    of_agents = [
+        (_("Tools"), _("those of the session") if spec.tools is None else names or pgettext("tools", "none")),
+        (_("Read-only"), _("yes") if spec.read_only else _("no")),
+        (_("Model calls"), _("at most %(number)s per turn") % {"number": spec.max_turns}),
     ]
-    left_out = () if kind is OperatorKind.AGENTIC else ("Tools", "Read-only", "Model calls")
-    return [(label, value) for label, value in facts if value and label not in left_out]
+    cost = "" if limits.cost_micros is None else at_most % {"number": format_money(limits.cost_micros)}
+    facts = [
+        (_("At a time"), str(spec.concurrency)),
+        (_("Attempts"), at_most % {"number": spec.max_retries + 1}),
+        (_("Timeout"), _("%(duration)s per attempt") % {"duration": format_duration(spec.timeout_seconds)}),
+        (_("Temperature"), "" if spec.temperature is None else localised(f"{spec.temperature:g}")),
+        *(of_agents if kind is OperatorKind.AGENTIC else ()),
+        (_("Tokens"), "" if limits.tokens is None else at_most % {"number": format_number(limits.tokens)}),
+        (_("Cost"), cost),
+    ]
+    return [(label, value) for label, value in facts if value]
 
 
 @signed_in
@@ -347,7 +395,7 @@ def _charts(run: RunRecord, sample: list[ItemRecord]) -> dict[str, Any]:
     return {
         "throughput": throughput,
         "spending": spending,
-        "sampled": f"{len(endings):,}" if len(endings) < spell.ended else "",
+        "sampled": format_number(len(endings)) if len(endings) < spell.ended else "",
     }
 
 
@@ -377,8 +425,8 @@ def _items(request: HttpRequest, run: RunView) -> dict[str, Any]:
         "states": run.states,
         "from": start or "",
         "here": _query(state=name, **{"from": start or "", "before": before or ""}),
-        "first": f"{items[0].number:,}" if items else "",
-        "last": f"{items[-1].number:,}" if items else "",
+        "first": format_number(items[0].number) if items else "",
+        "last": format_number(items[-1].number) if items else "",
         "earlier": earlier,
         "later": later,
         "nothing": UNREAD if run.record.state is RunState.PENDING else NOTHING[name],

@@ -93,7 +93,7 @@ def _without_empty(config: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in pruned.items() if value != {}}
 
 
-def _whole(place: str, label: str, help_text: str = "", *, default: str = "") -> forms.IntegerField:
+def _whole(place: str, label: Any, help_text: Any = "", *, default: Any = "") -> forms.IntegerField:
     least, most = BOUNDS[place]
     attrs = {"placeholder": default} if default else {}
     return forms.IntegerField(

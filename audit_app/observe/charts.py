@@ -64,7 +64,7 @@ def draw_course(
         for time, each, count in zip(said, numbers, compacted, strict=True)
         if each != Numbers() or count
     ]
-    return Charts(charts=[replace(chart, times=ends) for chart in charts], head=HEAD, rows=rows[::-1])
+    return Charts(charts=[replace(chart, times=ends) for chart in charts], head=[*map(str, HEAD)], rows=rows[::-1])
 
 
 def _draw_sum(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
 from mnesis_core.search.observation import term_text
@@ -21,7 +22,7 @@ Value = str | int | datetime
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    label: str
+    label: str | Promise
     value: Callable[[ObservedSession], Value]
     field: str = ""  # of the query bar, for a value that one click narrows the list to
     is_number: bool = False
@@ -31,7 +32,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    label: str  # of its column
+    label: str | Promise  # of its column
     text: str
     term: str = ""
     time: datetime | None = None

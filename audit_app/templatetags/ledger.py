@@ -34,7 +34,7 @@ register = template.Library()
 
 @register.filter
 def meaning(kind: str) -> str:
-    return KINDS.get(kind, "")
+    return str(KINDS.get(kind, ""))
 
 
 @register.filter

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
+from django.utils.functional import Promise
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy as _lazy
 from django.utils.translation import ngettext
@@ -201,7 +202,7 @@ def marks_of(runs: Sequence[EndedRun], context_seqs: Sequence[int]) -> list[Mark
 
 
 # Each layer of a column with a function that returns where it begins and ends, in tokens.
-LAYERS: Sequence[tuple[str, str, Callable[[Column], tuple[int, int]]]] = (
+LAYERS: Sequence[tuple[str, Promise, Callable[[Column], tuple[int, int]]]] = (
     ("system", _lazy("System and tools"), lambda column: (0, column.opening)),
     ("summaries", _lazy("Summaries"), lambda column: (column.opening, column.opening + column.summaries)),
     ("messages", _lazy("Messages"), lambda column: (column.opening + column.summaries, column.used)),
@@ -224,7 +225,7 @@ def draw(occupancy: Occupancy, *, place: int | None = None, shown: tuple[int, in
     soft = _("soft threshold, %(size)s tokens") % {"size": format_count(budget.soft)}
     usable = _("usable window, %(size)s tokens") % {"size": format_count(budget.usable)}
     return {
-        "layers": [(name, label, _path(map(reach, columns), width, scale)) for name, label, reach in LAYERS],
+        "layers": [(name, str(label), _path(map(reach, columns), width, scale)) for name, label, reach in LAYERS],
         "lines": [("soft", soft, _y(budget.soft, scale)), ("hard", usable, _y(budget.usable, scale))],
         "marks": [(mark.level, mark.label, round(mark.before * width, 2)) for mark in occupancy.marks],
         "has_cuts": any(mark.level == 3 for mark in occupancy.marks),

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django import template
+from django.utils.functional import Promise
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy as _lazy
@@ -119,7 +120,7 @@ HOW_SHOWN = {
     "left_out": _lazy("not in its prompt: no room, or not sent to models"),
     "unknown": _lazy("its manifest cannot be read"),
 }
-ENDINGS = {
+ENDINGS: dict[str, Promise] = {
     Outcome.TARGET_MET: _lazy("It ended because the context was small enough."),
     Outcome.FITS: _lazy("Nothing older is left to summarise; the context fits."),
     Outcome.NOTHING_TO_SUMMARISE: _lazy("It ended at once: there was nothing to summarise."),
@@ -164,7 +165,7 @@ register.filter("how_shown", lambda how: HOW_SHOWN[how])
 
 @register.filter
 def begun_by(line: TurnLine) -> str:
-    return BEGUN_BY.get(line.origin, show_invisible(line.origin))
+    return str(BEGUN_BY.get(line.origin, show_invisible(line.origin)))
 
 
 @register.filter

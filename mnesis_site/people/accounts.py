@@ -12,6 +12,7 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Group, Permission, User
 from django.contrib.contenttypes.models import ContentType
 from django.db.models import Q, QuerySet
+from django.utils.translation import gettext, gettext_noop
 
 from mnesis_core.errors import NotFound
 from mnesis_core.network.people import Role, Standing, State
@@ -87,7 +88,7 @@ def find_user(actor: Standing, account_id: int) -> User:
     """:raises NotFound: there is no such account, or it is of another organisation."""
     user = _seen_by(actor).filter(pk=account_id).first()
     if user is None:
-        raise NotFound("There is no such account.")
+        raise NotFound(gettext_noop("There is no such account."))
     return user
 
 
@@ -102,7 +103,7 @@ def list_acts(user: User) -> list[Act]:
         content_type=ContentType.objects.get_for_model(User), object_id=str(user.pk)
     ).select_related("user")
     return [
-        Act(at=entry.action_time, by=entry.user.get_username(), what=entry.get_change_message() or "Changed.")
+        Act(at=entry.action_time, by=entry.user.get_username(), what=entry.get_change_message() or gettext("Changed."))
         for entry in of_account.order_by("-action_time", "-pk")[:HISTORY]
     ]
 

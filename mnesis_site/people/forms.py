@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
 from django import forms
 from django.contrib.auth.models import User
 from django.contrib.auth.validators import UnicodeUsernameValidator
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
 
 from mnesis_core.network.people import Role, Standing, groups_to_give, roles_to_give
 from mnesis_site.people.accounts import Account, list_groups
@@ -16,9 +19,9 @@ from sessions_app.record.organisation_store import are_several, list_organisatio
 MICROS = 1_000_000
 LARGEST = 10**12
 ROLES = {
-    Role.MEMBER: "Member: uses Mnesis",
-    Role.STAFF: "Staff: also sees the pages for staff that their groups permit",
-    Role.ADMINISTRATOR: "Administrator: may do everything",
+    Role.MEMBER: _("Member: uses Mnesis"),
+    Role.STAFF: _("Staff: also sees the pages for staff that their groups permit"),
+    Role.ADMINISTRATOR: _("Administrator: may do everything"),
 }
 _SELECT = {"class": "input"}
 _NUMBER: dict[str, Any] = {"required": False, "max_value": LARGEST}
@@ -28,16 +31,16 @@ class AccountFields(forms.Form):
     email = forms.EmailField(
         required=False,
         max_length=254,
-        label="Email address",
+        label=_("Email address"),
         widget=forms.EmailInput(attrs={"class": "input", "autocomplete": "off"}),
     )
-    role = forms.ChoiceField(label="Role", widget=forms.Select(attrs=_SELECT))
+    role = forms.ChoiceField(label=_("Role"), widget=forms.Select(attrs=_SELECT))
     groups = forms.TypedMultipleChoiceField(
         required=False,
         coerce=int,
         widget=forms.CheckboxSelectMultiple,
-        label="Groups",
-        help_text="Groups grant permissions, and access to models and tools that are limited to them.",
+        label=_("Groups"),
+        help_text=_("Groups grant permissions, and access to models and tools that are limited to them."),
     )
 
     def __init__(self, actor: Standing, *args: Any, **kwargs: Any) -> None:
@@ -47,7 +50,7 @@ class AccountFields(forms.Form):
         self._choose("role", [(role.value, ROLES[role]) for role in roles_to_give(actor)])
         self._choose("groups", [(id, name) for id, name in names.items() if id in givable])
 
-    def _choose(self, name: str, choices: list[tuple[Any, str]]) -> None:
+    def _choose(self, name: str, choices: Sequence[tuple[Any, str | Promise]]) -> None:
         self.fields[name].choices = choices  # type: ignore[attr-defined]
 
     def clean_role(self) -> Role:
@@ -58,11 +61,11 @@ class InviteForm(AccountFields):
     username = forms.CharField(
         max_length=150,
         validators=[UnicodeUsernameValidator()],
-        label="Username",
-        help_text="Letters, digits and @ . + - _",
+        label=_("Username"),
+        help_text=_("Letters, digits and @ . + - _"),
         widget=forms.TextInput(attrs={"class": "input", "autocomplete": "off", "autocapitalize": "none"}),
     )
-    organisation_id = forms.ChoiceField(label="Organisation", widget=forms.Select(attrs=_SELECT))
+    organisation_id = forms.ChoiceField(label=_("Organisation"), widget=forms.Select(attrs=_SELECT))
     field_order = ("username", "email", "role", "organisation_id", "groups")
 
     def __init__(self, actor: Standing, *args: Any, **kwargs: Any) -> None:
@@ -77,7 +80,7 @@ class InviteForm(AccountFields):
         name: str = User.normalize_username(self.cleaned_data["username"])
         # Names that differ in case alone would be taken for one another.
         if User.objects.filter(username__iexact=name).exists():
-            raise forms.ValidationError("Another account has this name.")
+            raise forms.ValidationError(_("Another account has this name."))
         return name
 
 
@@ -94,18 +97,18 @@ class AccountForm(AccountFields):
         }
         if actor.id == account.id:
             self._choose("role", [(account.role.value, ROLES[account.role])])
-            self.fields["role"].help_text = "No one can change their own role."
+            self.fields["role"].help_text = _("No one can change their own role.")
         chosen = dict(self.fields["groups"].choices)  # type: ignore[attr-defined]
         self.others = [name for id, name in list_groups().items() if id in account.group_ids and id not in chosen]
 
 
 class DayForm(forms.Form):
     cost = forms.DecimalField(
-        label="Cost, in dollars", min_value=Decimal("0.000001"), decimal_places=6, max_value=10**9, required=False
+        label=_("Cost, in dollars"), min_value=Decimal("0.000001"), decimal_places=6, max_value=10**9, required=False
     )
-    tokens = forms.IntegerField(label="Tokens", min_value=1, **_NUMBER)
-    seconds = forms.FloatField(label="Seconds at work", min_value=1, **_NUMBER)
-    tool_calls = forms.IntegerField(label="Tool calls", min_value=1, **_NUMBER)
+    tokens = forms.IntegerField(label=_("Tokens"), min_value=1, **_NUMBER)
+    seconds = forms.FloatField(label=_("Seconds at work"), min_value=1, **_NUMBER)
+    tool_calls = forms.IntegerField(label=_("Tool calls"), min_value=1, **_NUMBER)
     before = forms.JSONField(widget=forms.HiddenInput, required=False)
 
     def __init__(self, day: dict[str, Any], *args: Any, **kwargs: Any) -> None:
@@ -114,7 +117,7 @@ class DayForm(forms.Form):
         shown = {name: day.get(name) or None for name in ("tokens", "seconds", "tool_calls")}
         self.initial = shown | {"cost": Decimal(cost) / MICROS if cost else None, "before": day}
         for name in ("cost", *shown):
-            self.fields[name].widget.attrs |= {"class": "input", "placeholder": "site limit", "autocomplete": "off"}
+            self.fields[name].widget.attrs |= {"class": "input", "placeholder": _("site limit"), "autocomplete": "off"}
 
     @property
     def day(self) -> dict[str, Any]:

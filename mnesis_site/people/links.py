@@ -14,19 +14,31 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.encoding import force_bytes, force_str
 from django.utils.http import urlsafe_base64_decode, urlsafe_base64_encode
+from django.utils.translation import gettext_lazy, ngettext_lazy
 
 from mnesis_site.sign_in import FirstSignInToken
 
 logger = logging.getLogger(__name__)
-SUBJECT = "Your account at Mnesis"
-TEXT = """Hello {name},
+SUBJECT = gettext_lazy("Your account at Mnesis")
+TEXT = ngettext_lazy(
+    """Hello %(name)s,
 
 this link lets you choose a password for your account at Mnesis:
 
-{url}
+%(url)s
 
-It works once and expires after {days} day{s}, or when a newer link is created.
-"""
+It works once and expires after %(days)s day, or when a newer link is created.
+""",
+    """Hello %(name)s,
+
+this link lets you choose a password for your account at Mnesis:
+
+%(url)s
+
+It works once and expires after %(days)s days, or when a newer link is created.
+""",
+    "days",
+)
 
 
 class ChoiceToken(FirstSignInToken):
@@ -62,11 +74,11 @@ def can_mail() -> bool:
 
 
 def mail_link(user: User, url: str) -> bool:
-    """Send a link to the account's mail address; return whether a mail server took it. A failure is only logged."""
+    """Send a link to the account's mail address, in the language of whoever makes it; return whether a mail server took it. A failure is only logged."""
     days = days_of_link()
-    text = TEXT.format(name=user.get_username(), url=url, days=days, s="s" * (days != 1))
+    text = TEXT % {"name": user.get_username(), "url": url, "days": days}
     try:
-        return bool(send_mail(SUBJECT, text, None, [user.email]))
+        return bool(send_mail(str(SUBJECT), text, None, [user.email]))
     except (OSError, ValueError) as error:  # smtplib's errors are of the first kind, refused addresses of the second
         logger.warning("A link could not be mailed: %s", type(error).__name__)
         return False

@@ -17,6 +17,7 @@ from django.contrib.auth.models import User
 from django.contrib.contenttypes.models import ContentType
 from django.db import IntegrityError, transaction
 from django.db.models import Q
+from django.utils.translation import gettext_noop
 
 from mnesis_core.errors import AccountChanged, InvalidRequest, PermissionDenied
 from mnesis_core.network.people import Role, Standing, groups_to_give, roles_to_give, why_not_change, why_not_end
@@ -55,7 +56,7 @@ def invite(
             with transaction.atomic():
                 user.save(force_insert=True)
         except IntegrityError as error:
-            raise InvalidRequest("Another account has this name.", field="username") from error
+            raise InvalidRequest(gettext_noop("Another account has this name."), field="username") from error
         move_person(user.pk, home)
         user.groups.set(groups)
         _note(actor_id, user, ADDITION, f"Invited as {role}.")
@@ -115,7 +116,7 @@ def forget_password(actor_id: int, account_id: int) -> User:
     """
     with _changing(actor_id, account_id) as change:
         _refuse(why_not_end(change.actor, change.other))
-        _refuse("" if change.user.is_active else "This account is closed. Reopen it first.")
+        _refuse("" if change.user.is_active else gettext_noop("This account is closed. Reopen it first."))
         change.user.set_unusable_password()
         change.user.save(update_fields=["password"])
         change.note("Created a link to choose a new password. Earlier links and the old password no longer work.")
@@ -204,9 +205,9 @@ def _lock(actor_id: int, account_id: int | None = None) -> dict[int, User]:
 
 def _check_gifts(actor: Standing, role: Role, groups: Collection[int]) -> None:
     if role not in roles_to_give(actor):
-        raise PermissionDenied("Only an administrator makes administrators.")
+        raise PermissionDenied(gettext_noop("Only an administrator makes administrators."))
     if frozenset(groups) - groups_to_give(actor, groups):
-        raise PermissionDenied("You can give only the groups that you are in.")
+        raise PermissionDenied(gettext_noop("You can give only the groups that you are in."))
 
 
 def _refuse(reason: str) -> None:

@@ -11,6 +11,7 @@ from django.contrib.auth.models import User
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
@@ -73,7 +74,7 @@ def invite(request: HttpRequest) -> HttpResponse:
             user = people_store.invite(actor.id, **form.cleaned_data)
             context, form = _link(request, user), InviteForm(actor)
         except InvalidRequest as error:
-            form.add_error("username", error.message)
+            form.add_error("username", _(error.message))
     return render(request, "people/invite.html", context | {"form": form, "can_mail": links.can_mail()})
 
 
@@ -91,8 +92,8 @@ def person(request: HttpRequest, account_id: int) -> HttpResponse:
     try:
         people_store.change_account(actor.id, account_id, **form.cleaned_data)
     except AccountChanged as error:
-        return _page(request, account_id, problem=error.message)
-    return _page(request, account_id, said="Saved.")
+        return _page(request, account_id, problem=_(error.message))
+    return _page(request, account_id, said=_("Saved."))
 
 
 @never_cache
@@ -106,8 +107,8 @@ def limits(request: HttpRequest, account_id: int) -> HttpResponse:
     try:
         people_store.limit_day(reader_of(request), account_id, form.day, before=before)
     except (AccountChanged, InvalidRequest) as error:
-        return _page(request, account_id, problem=error.message)
-    return _page(request, account_id, said="Limits saved. They apply from the next call.")
+        return _page(request, account_id, problem=_(error.message))
+    return _page(request, account_id, said=_("Limits saved. They apply from the next call."))
 
 
 @never_cache
@@ -122,7 +123,7 @@ def new_link(request: HttpRequest, account_id: int) -> HttpResponse:
 def sign_out(request: HttpRequest, account_id: int) -> HttpResponse:
     people_store.sign_out_everywhere(reader_of(request), account_id)
     if account_id != reader_of(request):
-        return _page(request, account_id, said="Signed out everywhere. Open pages stop within half a minute.")
+        return _page(request, account_id, said=_("Signed out everywhere. Open pages stop within half a minute."))
     there = reverse("sign-in")
     is_part = "HX-Request" in request.headers
     return HttpResponse(status=204, headers={"HX-Redirect": there}) if is_part else redirect(there)
@@ -132,14 +133,14 @@ def sign_out(request: HttpRequest, account_id: int) -> HttpResponse:
 @administrators(CHANGE, methods=("POST",))
 def close(request: HttpRequest, account_id: int) -> HttpResponse:
     people_store.close(reader_of(request), account_id)
-    return _page(request, account_id, said="The account is closed. Its sessions are kept.")
+    return _page(request, account_id, said=_("The account is closed. Its sessions are kept."))
 
 
 @never_cache
 @administrators(CHANGE, methods=("POST",))
 def reopen(request: HttpRequest, account_id: int) -> HttpResponse:
     people_store.reopen(reader_of(request), account_id)
-    return _page(request, account_id, said="The account is reopened.")
+    return _page(request, account_id, said=_("The account is reopened."))
 
 
 @never_cache
@@ -147,7 +148,7 @@ def reopen(request: HttpRequest, account_id: int) -> HttpResponse:
 def revoke(request: HttpRequest, account_id: int, prefix: str) -> HttpResponse:
     _require(request, VIEW)
     people_store.revoke(reader_of(request), account_id, prefix)
-    return _page(request, account_id, said=f"The key {prefix} is revoked and no longer works.")
+    return _page(request, account_id, said=_("The key %(prefix)s is revoked and no longer works.") % {"prefix": prefix})
 
 
 @never_cache
@@ -208,7 +209,7 @@ def _page(
     context = told | {
         "account": account,
         "is_own": is_own,
-        "why_not": why_not,
+        "why_not": _(why_not) if why_not else "",
         "may_change": may_change,
         "may_end": may_change and not why_not_end(actor, other),
         "may_sign_out": may_change or (is_own and may_administer(request, CHANGE)),

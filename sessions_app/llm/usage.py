@@ -169,8 +169,8 @@ def draw_days(taken: Sequence[TakenOnDay], measure: str, *, first: date, last: d
         heights = {f"series-{number}": amount * HEIGHT / most for number, amount in enumerate(parts, start=1) if amount}
         each_said = [f"{name} {say(amount)}" for name, amount in zip(series, parts, strict=True) if amount]
         detail = f": {', '.join(each_said)}" if len(each_said) > 1 else ""
-        amount = say(totals[index]) if is_money else _("%(shown)s tokens") % {"shown": say(totals[index])}
-        title = f"{_say_days(begin, end)}: {amount}{detail}"
+        total = say(totals[index]) if is_money else _("%(shown)s tokens") % {"shown": say(totals[index])}
+        title = f"{_say_days(begin, end)}: {total}{detail}"
         bar = draw_bar(index, len(stretches), DAY_GAP, heights)
         bars.append(replace(bar, title=title, first=begin, last=end))
     say_short = format_money if is_money else format_count

@@ -13,6 +13,7 @@ from django.utils.translation import gettext, pgettext
 from django.utils.translation import gettext_lazy as _
 
 from mnesis_core.llm.interface import LimitSource, ModelSpec
+from mnesis_core.spending import LimitUse, Scope
 from mnesis_core.text import excerpt, printable
 from sessions_app.conf import default_model
 from sessions_app.llm.model_store import ModelCheck, ModelEntry, read_check
@@ -32,6 +33,20 @@ CLIENTS = {
     "anthropic": _("an Anthropic client"),
 }
 """The origins of sessions that an endpoint for other programs has started."""
+
+MEASURES = {
+    "tokens": _("%(spent)s of %(limit)s tokens"),
+    "cost_micros": _("%(spent)s of %(limit)s currency units"),
+    "seconds": _("%(spent)s of %(limit)s seconds"),
+    "tool_calls": _("%(spent)s of %(limit)s tool calls"),
+}
+PERIODS = {
+    "run": _("%(used)s in a run"),
+    Scope.TURN: _("%(used)s in a turn"),
+    Scope.SESSION: _("%(used)s in a session"),
+    Scope.USER: _("%(used)s in all"),
+    Scope.DAY: _("%(used)s a day"),
+}
 
 register = template.Library()
 register.filter("markdown", markdown.render_markdown)
@@ -61,7 +76,7 @@ def visible(text: Any) -> str:
 @register.filter
 def client_of(origin: str) -> str:
     """Return what kind of client sends requests of this origin, or an empty text."""
-    return CLIENTS.get(origin, "")
+    return str(CLIENTS.get(origin, ""))
 
 
 @register.filter
@@ -108,7 +123,7 @@ def anchor(alias: str) -> str:
 
 @register.filter
 def source(said_by: LimitSource) -> str:
-    return SOURCES[said_by]
+    return str(SOURCES[said_by])
 
 
 @register.filter
@@ -157,6 +172,14 @@ def check(entry: ModelEntry) -> ModelCheck | None:
 @register.filter
 def moment(text: str) -> datetime:
     return datetime.fromisoformat(text)
+
+
+@register.filter
+def limit_words(line: LimitUse) -> str:
+    """Return what of a limit is used up, as ``LimitUse.words`` says it: ``9,500 of 10,000 tokens a day``."""
+    spent, limit = (markdown.localised(line.amount(value)) for value in (line.spent, line.limit))
+    shown = {"spent": spent, "limit": limit}
+    return PERIODS[line.scope] % {"used": MEASURES[line.measure] % shown}
 
 
 @register.filter
