@@ -2,6 +2,7 @@
 import { fetchPart } from "./api.js";
 import { Detail, keepInAddress } from "./dag-detail.js";
 import { followWriting } from "./dag-follow.js";
+import { asRead } from "./keys.js";
 
 const INDENTED = 12; // levels: deeper rows are not indented further
 const find = (id) => document.getElementById(id);
@@ -132,9 +133,10 @@ const KEYS = {
 
 body.addEventListener("keydown", (event) => {
   const row = event.target.closest("tr");
-  if (!KEYS[event.key] || event.ctrlKey || event.metaKey || event.altKey) return;
+  const act = KEYS[asRead(event)];
+  if (!act || event.ctrlKey || event.metaKey || event.altKey) return;
   event.preventDefault();
-  KEYS[event.key](row);
+  act(row);
 });
 body.addEventListener("click", (event) => {
   const row = event.target.closest("tr");

@@ -10,6 +10,10 @@ export const isPlainClick = (event) => event.button === 0 && !(event.ctrlKey || 
 // A key without modifiers that no other handler has consumed.
 export const isPlain = (event) => !(event.defaultPrevented || event.isComposing || event.ctrlKey || event.metaKey || event.altKey);
 
+// The key of an event, with the arrows as they are read: where the page is read from the right, the left one leads forwards.
+const MIRRORED = { ArrowLeft: "ArrowRight", ArrowRight: "ArrowLeft" };
+export const asRead = ({ key }) => (document.documentElement.dir === "rtl" && MIRRORED[key]) || key;
+
 export function isOn() {
   try {
     return localStorage.getItem(KEPT) !== "off";

@@ -1,5 +1,6 @@
 // The viewer of pictures: one over the page, and to and fro between those of the conversation. Loaded when the first is opened.
 import { gettext } from "./i18n.js";
+import { asRead } from "./keys.js";
 
 const LINKS = "a.picture:has(> img)";
 
@@ -57,8 +58,8 @@ function makeViewer() {
     if (by) step(by);
     else if (target === made) made.close(); // its backdrop
   });
-  made.addEventListener("keydown", ({ key }) => {
-    const by = { ArrowLeft: -1, ArrowRight: 1 }[key];
+  made.addEventListener("keydown", (event) => {
+    const by = { ArrowLeft: -1, ArrowRight: 1 }[asRead(event)];
     if (by) step(by);
   });
   made.addEventListener("close", () => {

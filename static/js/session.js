@@ -10,7 +10,7 @@ import { open, watchClosing, watchGoTo, watchSearch } from "./dialogs.js";
 import { Dividers } from "./dividers.js";
 import { Edges } from "./edges.js";
 import { gettext } from "./i18n.js";
-import { isPlain, isPlainClick, watchKeys } from "./keys.js";
+import { asRead, isPlain, isPlainClick, watchKeys } from "./keys.js";
 import { LiveFeed } from "./live.js";
 import { watchProject } from "./moving.js";
 import { notify, watchNotifications } from "./notifications.js";
@@ -462,7 +462,7 @@ function watchLens() {
   find("lens-tabs").addEventListener("keydown", (event) => {
     const tabs = [...find("lens-tabs").children];
     const at = tabs.indexOf(event.target);
-    const next = { ArrowRight: (at + 1) % tabs.length, ArrowLeft: at - 1, Home: 0, End: -1 }[event.key];
+    const next = { ArrowRight: (at + 1) % tabs.length, ArrowLeft: at - 1, Home: 0, End: -1 }[asRead(event)];
     if (next === undefined || !isPlain(event)) return;
     event.preventDefault();
     tabs.at(next).focus();
