@@ -84,7 +84,9 @@ def test_the_parts_of_a_session_change_sides_and_code_does_not(session: str, ope
     assert page.evaluate(LEFT_OF, ["#panels", ".conversation"])
     assert page.evaluate(LEFT_OF, [".site-header .menu:last-of-type", ".brand"])
     assert page.evaluate(LEFT_OF, ["#send", "#model"])
-    assert page.locator("figure[data-language=python] pre").evaluate("(each) => getComputedStyle(each).direction") == "ltr"
+    assert (
+        page.locator("figure[data-language=python] pre").evaluate("(each) => getComputedStyle(each).direction") == "ltr"
+    )
 
 
 def test_arrow_keys_go_where_they_point(session: str, open_page: Open) -> None:
