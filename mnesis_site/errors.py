@@ -16,6 +16,7 @@ from django.http.multipartparser import MultiPartParserError
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.utils.deprecation import MiddlewareMixin
+from django.utils.translation import gettext_noop
 from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, HttpError, ValidationError
 
@@ -48,8 +49,8 @@ NAMELESS: dict[type[Exception], type[errors.MnesisError]] = {
 UNREADABLE = (MultiPartParserError, BadRequest, SuspiciousOperation)
 # What JSON of depth 3,000 raises in a form, and on SQLite a number of a row that no database could hold.
 HOSTILE: dict[type[Exception], errors.MnesisError] = {
-    OverflowError: errors.InvalidRequest("A number in the request is too large."),
-    RecursionError: errors.InvalidRequest("A value in the request is nested too deeply."),
+    OverflowError: errors.InvalidRequest(gettext_noop("A number in the request is too large.")),
+    RecursionError: errors.InvalidRequest(gettext_noop("A value in the request is nested too deeply.")),
 }
 
 
@@ -92,7 +93,9 @@ def error_for(request: HttpRequest, problem: Exception) -> errors.MnesisError:
             return error()
     if isinstance(problem, UNREADABLE):
         return errors.InvalidRequest(
-            "The form cannot be read. Send multipart/form-data with a boundary, and fewer fields and files."
+            gettext_noop(
+                "The form cannot be read. Send multipart/form-data with a boundary, and fewer fields and files."
+            )
         )
     if isinstance(problem, ValidationError):
         return invalid_fields((field_of(item["loc"]), str(item["msg"])) for item in problem.errors)
@@ -101,7 +104,11 @@ def error_for(request: HttpRequest, problem: Exception) -> errors.MnesisError:
         if problem.status_code != 400:
             return HTTP_ERRORS.get(problem.status_code, errors.MnesisError)(problem.message)
         cause = problem.__cause__
-        return cause if isinstance(cause, errors.MnesisError) else errors.InvalidRequest("The body cannot be read.")
+        return (
+            cause
+            if isinstance(cause, errors.MnesisError)
+            else errors.InvalidRequest(gettext_noop("The body cannot be read."))
+        )
     return to_error(problem, asked=f"{request.method} {request.path}")
 
 
@@ -152,7 +159,9 @@ def permission_denied(request: HttpRequest, exception: Exception) -> HttpRespons
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
     """Refuse a form from another site, or from a page that was open for too long."""
-    return answer(request, errors.PermissionDenied("This form has expired. Reload the page and try again."))
+    return answer(
+        request, errors.PermissionDenied(gettext_noop("This form has expired. Reload the page and try again."))
+    )
 
 
 def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:

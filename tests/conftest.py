@@ -18,6 +18,7 @@ import pytest
 import redis
 from django.conf import settings
 from django.db import connection
+from django.utils import translation
 
 from sessions_app.database.guards.rights import lifted
 from sessions_app.record import actor, organisation_store
@@ -111,6 +112,13 @@ def _strangers() -> Iterator[None]:
     organisation_store._refs.clear()
     yield
     organisation_store._refs.clear()
+
+
+@pytest.fixture(autouse=True)
+def _english() -> Iterator[None]:
+    """The language of the last request stays active in its thread."""
+    yield
+    translation.deactivate()
 
 
 class _Thread(threading.Thread):

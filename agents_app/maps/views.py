@@ -15,8 +15,7 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy as _lazy
-from django.utils.translation import pgettext, pgettext_lazy
+from django.utils.translation import gettext_lazy, pgettext, pgettext_lazy
 
 from agents_app import queries
 from agents_app.templatetags.agents import HEAD, head_of, lay_out
@@ -51,30 +50,30 @@ FAILURES = 3
 EXCERPT = 160  # characters of an input, an output or an error in a line of the list
 NEAR = 4_194_304  # bytes: a list does not read lines that are further from its first one
 TRIES = 50
-UNREAD = _lazy("Items appear here once the input has been read.")
+UNREAD = gettext_lazy("Items appear here once the input has been read.")
 NOTHING = {
-    "": _lazy("This run has no items."),
-    "pending": _lazy("No items are waiting."),
-    "running": _lazy("No items are running."),
-    "completed": _lazy("No items are completed."),
-    "failed": _lazy("No items have failed."),
-    "cancelled": _lazy("No items were cancelled."),
+    "": gettext_lazy("This run has no items."),
+    "pending": gettext_lazy("No items are waiting."),
+    "running": gettext_lazy("No items are running."),
+    "completed": gettext_lazy("No items are completed."),
+    "failed": gettext_lazy("No items have failed."),
+    "cancelled": gettext_lazy("No items were cancelled."),
 }
 BAR_WIDTH = 1_000
-KINDS = {OperatorKind.LLM: _lazy("LLM map"), OperatorKind.AGENTIC: _lazy("agentic map")}
+KINDS = {OperatorKind.LLM: gettext_lazy("LLM map"), OperatorKind.AGENTIC: gettext_lazy("agentic map")}
 # A person's own decision needs no words.
 REASONS = {
     RunState.PAUSED: {
-        StopReason.BUDGET: _lazy(
+        StopReason.BUDGET: gettext_lazy(
             "This run has reached its spending limit. Finished items are kept. Resume it when the limit allows."
         ),
-        StopReason.ERROR: _lazy("This run was paused because it could not continue. Finished items are kept."),
+        StopReason.ERROR: gettext_lazy("This run was paused because it could not continue. Finished items are kept."),
     },
     RunState.CANCELLED: {
-        StopReason.BUDGET: _lazy(
+        StopReason.BUDGET: gettext_lazy(
             "This run was stopped because it reached its spending limit. Finished items are kept."
         ),
-        StopReason.ERROR: _lazy("This run was stopped because it could not continue. Finished items are kept."),
+        StopReason.ERROR: gettext_lazy("This run was stopped because it could not continue. Finished items are kept."),
     },
 }
 ACTIONS = {

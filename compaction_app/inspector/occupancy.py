@@ -14,8 +14,7 @@ from typing import Any
 
 from django.utils.functional import Promise
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy as _lazy
-from django.utils.translation import ngettext
+from django.utils.translation import gettext_lazy, ngettext
 
 from compaction_app.context.state import load_frame
 from compaction_app.models import CompactionRun, SummaryNode
@@ -203,9 +202,9 @@ def marks_of(runs: Sequence[EndedRun], context_seqs: Sequence[int]) -> list[Mark
 
 # Each layer of a column with a function that returns where it begins and ends, in tokens.
 LAYERS: Sequence[tuple[str, Promise, Callable[[Column], tuple[int, int]]]] = (
-    ("system", _lazy("System and tools"), lambda column: (0, column.opening)),
-    ("summaries", _lazy("Summaries"), lambda column: (column.opening, column.opening + column.summaries)),
-    ("messages", _lazy("Messages"), lambda column: (column.opening + column.summaries, column.used)),
+    ("system", gettext_lazy("System and tools"), lambda column: (0, column.opening)),
+    ("summaries", gettext_lazy("Summaries"), lambda column: (column.opening, column.opening + column.summaries)),
+    ("messages", gettext_lazy("Messages"), lambda column: (column.opening + column.summaries, column.used)),
 )
 
 

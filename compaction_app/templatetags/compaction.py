@@ -10,8 +10,7 @@ from django import template
 from django.utils.functional import Promise
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy as _lazy
-from django.utils.translation import ngettext, pgettext_lazy
+from django.utils.translation import gettext_lazy, ngettext, pgettext_lazy
 
 from compaction_app.models import LIVE
 from compaction_app.queries import SummaryHead
@@ -46,26 +45,26 @@ BEGUN_BY = {
     "anthropic": pgettext_lazy("what began a turn", "Anthropic client"),
 }
 SOURCES = {
-    "provider": _lazy("counted by the provider"),
-    "estimated": _lazy("our estimate"),
-    "imported": _lazy("as it was imported"),
-    "caller": _lazy("as the caller said"),
+    "provider": gettext_lazy("counted by the provider"),
+    "estimated": gettext_lazy("our estimate"),
+    "imported": gettext_lazy("as it was imported"),
+    "caller": gettext_lazy("as the caller said"),
 }
 KINDS = {
-    BlockKind.SYSTEM: _lazy("System prompt"),
-    BlockKind.TOOL: _lazy("Tool"),
-    BlockKind.FACTS: _lazy("Facts"),
-    BlockKind.SUMMARY: _lazy("Summary"),
-    BlockKind.PASSAGES: _lazy("Passages found"),
-    BlockKind.MESSAGE: _lazy("Message"),
-    BlockKind.TOOL_OUTPUT: _lazy("Tool call"),
-    BlockKind.TOMBSTONE: _lazy("Tombstone"),
-    BlockKind.FILE: _lazy("File"),
-    BlockKind.OPAQUE: _lazy("Kept for its provider"),
-    BlockKind.PATCH: _lazy("Change to files"),
-    BlockKind.GAP: _lazy("Left out"),
-    BlockKind.FORMAT: _lazy("Answer format"),
-    BlockKind.CORRECTION: _lazy("Correction"),
+    BlockKind.SYSTEM: gettext_lazy("System prompt"),
+    BlockKind.TOOL: gettext_lazy("Tool"),
+    BlockKind.FACTS: gettext_lazy("Facts"),
+    BlockKind.SUMMARY: gettext_lazy("Summary"),
+    BlockKind.PASSAGES: gettext_lazy("Passages found"),
+    BlockKind.MESSAGE: gettext_lazy("Message"),
+    BlockKind.TOOL_OUTPUT: gettext_lazy("Tool call"),
+    BlockKind.TOMBSTONE: gettext_lazy("Tombstone"),
+    BlockKind.FILE: gettext_lazy("File"),
+    BlockKind.OPAQUE: gettext_lazy("Kept for its provider"),
+    BlockKind.PATCH: gettext_lazy("Change to files"),
+    BlockKind.GAP: gettext_lazy("Left out"),
+    BlockKind.FORMAT: gettext_lazy("Answer format"),
+    BlockKind.CORRECTION: gettext_lazy("Correction"),
 }
 # The colours of the context meter, so that one thing has one colour on every page.
 COLOURS: Mapping[BlockKind, str] = {
@@ -97,54 +96,60 @@ TONES = dict.fromkeys(("entered", "unomitted", "unshortened", "answered", "grew"
     ("shortened", "omitted", "tombstoned", "reworded"), "chip-warning"
 )
 REASONS = {
-    "first_call": _lazy("The first call: everything is new."),
-    "new": _lazy("Added since then."),
-    "stands_for_earlier": _lazy("Covers what the earlier prompt showed."),
-    "fits_again": _lazy("There is room for it again."),
-    "summarised": _lazy("A summary covers it now."),
-    "revised": _lazy("Replaced by a revision."),
-    "over_budget": _lazy("There was no room for it."),
-    "pruned": _lazy("Its output was pruned and replaced by a tombstone."),
-    "result_came": _lazy("Its result arrived."),
-    "more_parts": _lazy("More of it was written."),
-    "offered": _lazy("Now available."),
-    "not_offered": _lazy("No longer available."),
-    "other_branch": _lazy("The two calls were made on different branches."),
-    "sent": _lazy("The program sent it with this request."),
-    "not_sent": _lazy("The program did not send it again."),
-    "reworded": _lazy("Worded differently in this request."),
+    "first_call": gettext_lazy("The first call: everything is new."),
+    "new": gettext_lazy("Added since then."),
+    "stands_for_earlier": gettext_lazy("Covers what the earlier prompt showed."),
+    "fits_again": gettext_lazy("There is room for it again."),
+    "summarised": gettext_lazy("A summary covers it now."),
+    "revised": gettext_lazy("Replaced by a revision."),
+    "over_budget": gettext_lazy("There was no room for it."),
+    "pruned": gettext_lazy("Its output was pruned and replaced by a tombstone."),
+    "result_came": gettext_lazy("Its result arrived."),
+    "more_parts": gettext_lazy("More of it was written."),
+    "offered": gettext_lazy("Now available."),
+    "not_offered": gettext_lazy("No longer available."),
+    "other_branch": gettext_lazy("The two calls were made on different branches."),
+    "sent": gettext_lazy("The program sent it with this request."),
+    "not_sent": gettext_lazy("The program did not send it again."),
+    "reworded": gettext_lazy("Worded differently in this request."),
 }
 HOW_SHOWN = {
-    "quoted": _lazy("partly quoted in its prompt"),
-    "shortened": _lazy("shortened in its prompt"),
-    "left_out": _lazy("not in its prompt: no room, or not sent to models"),
-    "unknown": _lazy("its manifest cannot be read"),
+    "quoted": gettext_lazy("partly quoted in its prompt"),
+    "shortened": gettext_lazy("shortened in its prompt"),
+    "left_out": gettext_lazy("not in its prompt: no room, or not sent to models"),
+    "unknown": gettext_lazy("its manifest cannot be read"),
 }
 ENDINGS: dict[str, Promise] = {
-    Outcome.TARGET_MET: _lazy("It ended because the context was small enough."),
-    Outcome.FITS: _lazy("Nothing older is left to summarise; the context fits."),
-    Outcome.NOTHING_TO_SUMMARISE: _lazy("It ended at once: there was nothing to summarise."),
-    Outcome.STILL_TOO_LARGE: _lazy(
+    Outcome.TARGET_MET: gettext_lazy("It ended because the context was small enough."),
+    Outcome.FITS: gettext_lazy("Nothing older is left to summarise; the context fits."),
+    Outcome.NOTHING_TO_SUMMARISE: gettext_lazy("It ended at once: there was nothing to summarise."),
+    Outcome.STILL_TOO_LARGE: gettext_lazy(
         "Nothing older is left to summarise, and what remains is still too large: "
         "the model sees its longest texts shortened."
     ),
-    Outcome.ROUNDS_EXHAUSTED: _lazy("It reached the limit of summaries for one compaction. The next one continues."),
+    Outcome.ROUNDS_EXHAUSTED: gettext_lazy(
+        "It reached the limit of summaries for one compaction. The next one continues."
+    ),
 }
-MOMENTS = {"soft": _lazy("after a turn"), "hard": _lazy("before a call"), "manual": _lazy("on request")}
+MOMENTS = {
+    "soft": gettext_lazy("after a turn"),
+    "hard": gettext_lazy("before a call"),
+    "manual": gettext_lazy("on request"),
+}
 CAUSES = {
-    "soft": _lazy("after a turn, because the context had passed its soft threshold"),
-    "hard": _lazy("before a call, because the context had passed its hard threshold"),
-    "manual": _lazy("because it was requested"),
+    "soft": gettext_lazy("after a turn, because the context had passed its soft threshold"),
+    "hard": gettext_lazy("before a call, because the context had passed its hard threshold"),
+    "manual": gettext_lazy("because it was requested"),
 }
 PRUNE_CAUSES = {
-    "soft": _lazy("the context was above its soft threshold"),
-    "hard": _lazy("the context no longer fit"),
-    "manual": _lazy("it was requested"),
+    "soft": gettext_lazy("the context was above its soft threshold"),
+    "hard": gettext_lazy("the context no longer fit"),
+    "manual": gettext_lazy("it was requested"),
 }
 
 LIFETIMES = {
-    "5m": _lazy("for 5 minutes after it was last read"),
-    "1h": _lazy("for an hour after it was last read"),
+    "5m": gettext_lazy("for 5 minutes after it was last read"),
+    "1h": gettext_lazy("for an hour after it was last read"),
 }
 
 register = template.Library()

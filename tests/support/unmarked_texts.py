@@ -14,6 +14,23 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
+EXPORTS = ("audit_app/transcript.", "audit_app/_entry.html")
+"""Templates of files, which are in English for everyone."""
+PAGE_MODULES = (
+    *("sessions_app/pages", "sessions_app/templatetags", "sessions_app/llm/usage.py", "sessions_app/llm/keys.py"),
+    *("sessions_app/llm/catalogue.py", "compaction_app/templatetags", "compaction_app/inspector"),
+    *(
+        "compaction_app/facts/views.py",
+        "compaction_app/views.py",
+        "compaction_app/search.py",
+        "agents_app/templatetags",
+    ),
+    *("agents_app/maps/views.py", "agents_app/tools/pages.py", "agents_app/turns/pages.py", "files_app/views.py"),
+    *("agents_app/turns/session_settings.py", "agents_app/turns/assistant_pages.py", "audit_app/templatetags"),
+    *("audit_app/health.py", "audit_app/ledger.py", "audit_app/observe", "audit_app/evaluation/views.py"),
+    *("audit_app/evaluation/charts.py", "mnesis_site/views.py", "mnesis_site/health.py", "mnesis_site/people"),
+)
+"""The modules whose texts reach a page."""
 # The same in every language: names, units, commands and code.
 NAMES = {
     "Mnesis",
@@ -35,6 +52,8 @@ NAMES = {
     "HTTP",
     "OpenAI",
     "Anthropic",
+    "Google",
+    "Gemini",
     "Claude",
     "ChatGPT",
     "LiteLLM",
@@ -277,8 +296,10 @@ _UNSEEN = {
         "exception",
         "critical",
     ),  # of a logger: those of Django's messages have a request
-    *("note", "RegexValidator", "compile", "fetch", "execute", "render", "set_cookie", "TypeVar", "getattr", "hasattr"),
+    *("_note", "note", "compile", "fetch", "execute", "set_cookie", "TypeVar", "getattr", "hasattr"),
 }
+# Words that the demo model answers to, and code.
+_AS_THEY_ARE = {"Remember: the harbour code is Tern-4471.", 'Promise.resolve().then(() => $load("'}
 _SQL = re.compile(r"\s*(?:SELECT|WITH|UPDATE|INSERT|DELETE|PRAGMA|FROM|WHERE|ORDER BY|AND|OR|LIMIT)\b")
 
 
@@ -290,7 +311,7 @@ def unmarked_of_module(path: Path) -> Iterator[Unmarked]:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in passed_over:
             text = node.value.strip()
             reads = text[:1].isupper() and (" " in text or text.endswith((".", "…", "?", ":")))
-            if reads and says_something(text) and not _SQL.match(text) and text.upper() != text:
+            if reads and says_something(text) and not _SQL.match(text) and text not in _AS_THEY_ARE:
                 yield Unmarked(str(path.relative_to(ROOT)), node.lineno, text)
 
 
