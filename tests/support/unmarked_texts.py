@@ -119,7 +119,7 @@ _LITERAL = re.compile(r"""(?P<before>[^"']*)(?P<quote>["'])(?P<text>.*?)(?P=quot
 _WORD = re.compile(r"[^\W\d_][^\W_]+(?:-[^\W_]+)*")
 # A script's text has words and no sign of code, and begins like a sentence or label, or has several words.
 _CODE_SIGNS = re.compile(
-    r"[<>{}\[\]=#$_|*\\@~+]|/\w|\w[:(]\w|\w\(|\b[\w-]+\.[a-z]{2,4}\b|^[.:]\w|\w-\w.*\w-\w|^[A-Z_]+$|^\w+:$"
+    r"[<>{}\[\]=#$_|*\\@~+]|/\w|\w[:(]\w|\w\(|\b[\w-]+\.[a-z]{2,4}\b|^[.:]\w|\w-\w.*\w-\w|^[A-Z_]+$|^Arrow[A-Z]\w+$|^\w+:$"
 )
 _READS = re.compile(r"[A-Z][\w\u2019-]{2,}|[A-Z]\w* |.*\w[ ,:] ?.*[^\W\d_]|.*[….?!:]$|.*\w, $|.* · ", re.S)
 _VALUE = "${"
