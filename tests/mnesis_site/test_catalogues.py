@@ -76,7 +76,10 @@ def test_translations_have_the_values_and_tags_of_their_texts(code: str, domain:
         for text, several in translations
         for translation in several
         # The plural may have more values than the singular, which may say "one".
-        if text and not (values_of(text) == values_of(translation) or (len(several) > 1 and values_of(text) < values_of(translation)))
+        if text
+        and not (
+            values_of(text) == values_of(translation) or (len(several) > 1 and values_of(text) < values_of(translation))
+        )
     }
     assert wrong == {}
 

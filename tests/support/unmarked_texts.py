@@ -184,7 +184,11 @@ def _literals_of(tag: str) -> Iterator[str]:
         ) or before.split()[-1:] == ["include"]:
             continue
         is_filter = before.endswith(("default:", "yesno:", "default_if_none:", "add:"))
-        if says_something(text) and not text.startswith("?") and (is_filter or text[:1].isupper() or " " in text.strip()):
+        if (
+            says_something(text)
+            and not text.startswith("?")
+            and (is_filter or text[:1].isupper() or " " in text.strip())
+        ):
             yield text
 
 
