@@ -18,7 +18,7 @@ from django.core.cache import cache
 from django.core.files.storage import FileSystemStorage, storages
 from django.db import DatabaseError, connection
 from django.utils import timezone
-from django.utils.translation import get_language, gettext_lazy, ngettext
+from django.utils.translation import get_language, gettext_lazy, ngettext, pgettext
 from django.utils.translation import gettext as _
 from django_q.models import Failure, OrmQ
 from django_q.status import Stat
@@ -158,7 +158,12 @@ def _queue(now: datetime) -> Iterator[Check]:
     words %= {"count": format_number(count), "duration": format_duration(lag)}
     state = State.PROBLEM if lag > LONG_LAG_SECONDS else State.LOOK if lag > LAG_SECONDS else State.GOOD
     to_do = _("Start more workers ('--workers', MNESIS_WORKERS), or find out what keeps the existing ones busy.")
-    yield Check(_("Queue"), state, words if count else _("The queue is empty."), to_do if lag > LAG_SECONDS else "")
+    yield Check(
+        pgettext("noun", "Queue"),
+        state,
+        words if count else _("The queue is empty."),
+        to_do if lag > LAG_SECONDS else "",
+    )
 
     failed = Failure.objects.filter(stopped__gte=now - timedelta(seconds=DAY_SECONDS)).count()
     if failed:
