@@ -10,15 +10,15 @@ from django.utils.http import content_disposition_header
 
 from files_app.contents import read_content
 from mnesis_core.files.lines import Span
-from mnesis_core.records import FileReference, ProjectFileRecord
+from mnesis_core.records import AssistantFileRecord, FileReference, ProjectFileRecord
 from mnesis_core.text import printable
 
 CHUNK_BYTES = 1_048_576
 
+Kept = FileReference | ProjectFileRecord | AssistantFileRecord
 
-def download(
-    file: FileReference | ProjectFileRecord, span: Span, *, size: int, is_range: bool
-) -> StreamingHttpResponse:
+
+def download(file: Kept, span: Span, *, size: int, is_range: bool) -> StreamingHttpResponse:
     headers = headers_of(file) | {"Accept-Ranges": "bytes", "Content-Length": str(max(span.end - span.first, 0))}
     if is_range:
         headers["Content-Range"] = f"bytes {span.first}-{span.end - 1}/{size}"
@@ -27,7 +27,7 @@ def download(
     return StreamingHttpResponse(chunks, status=status, content_type="application/octet-stream", headers=headers)
 
 
-def headers_of(file: FileReference | ProjectFileRecord) -> dict[str, str]:
+def headers_of(file: Kept) -> dict[str, str]:
     # Never shown in place of our pages: the content is other people's.
     name = printable(file.path).rpartition("/")[2] or file.id
     return {
@@ -38,7 +38,7 @@ def headers_of(file: FileReference | ProjectFileRecord) -> dict[str, str]:
     }
 
 
-def etag_of(file: FileReference | ProjectFileRecord) -> str:
+def etag_of(file: Kept) -> str:
     return f'"{file.content_id}"'
 
 

@@ -163,12 +163,15 @@ def check_room(session_id: str, *, owner_id: int, size: int) -> None:
         raise FileQuotaExceeded()
 
 
-def room_of(owner_id: int) -> int:
-    """Return the bytes that an account's files may still take, capped by the largest size of a file."""
+def room_of(owner_id: int, *, besides: int = 0) -> int:
+    """Return the bytes that an account's files may still take, capped by the largest size of a file.
+
+    :param besides: bytes that were kept just now, and that no file of the account has yet
+    """
     config = site_config().files
     if not config.quota_bytes:
         return config.largest_bytes
-    return min(max(0, config.quota_bytes - bytes_of_person(owner_id)), config.largest_bytes)
+    return min(max(0, config.quota_bytes - bytes_of_person(owner_id) - besides), config.largest_bytes)
 
 
 def open_allowed(path: str) -> IO[bytes]:

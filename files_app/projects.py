@@ -1,15 +1,15 @@
-"""Files of projects: kept once, and referred to by each session of the project when its next turn begins."""
+"""Files of projects, which each session of the project is given (``files_app.given``)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from files_app.contents import put_stream
-from files_app.intake import refer, room_of
-from files_app.models import FileReference, ProjectFile
+from files_app.intake import room_of
+from files_app.models import ProjectFile
 from files_app.project_store import MOST_FILES, put_project_file, remove_project_file
 from mnesis_core.errors import FileReferenceNotFoundError
-from mnesis_core.records import ProjectFileRecord, SessionRecord, record_of
+from mnesis_core.records import ProjectFileRecord, record_of
 from sessions_app.record.projects.project_queries import load_project
 from sessions_app.record.projects.project_store import load_own_project
 
@@ -57,28 +57,3 @@ def load_project_file(project_id: str, file_id: str, *, user_id: int) -> Project
     if row is None:
         raise FileReferenceNotFoundError(file_id=file_id)
     return record_of(ProjectFileRecord, row)
-
-
-def refer_to_project_files(session: SessionRecord) -> list[str]:
-    """Let a session refer to its project's files, and return the ids of those that no message has brought yet.
-
-    That is said of a reference behind which there is a message. So none are made while a turn runs, whose messages bring
-    nothing.
-
-    :raises SessionArchived: it takes nothing new.
-    """
-    if not session.project_id or session.running_turn_id:
-        return []
-    given = list(ProjectFile.objects.filter(project_id=session.project_id).order_by("pk"))
-    known = FileReference.objects.filter(session_id=session.id, content_id__in=[file.content_id for file in given])
-    there = {(row.content_id, row.path): row for row in known} if given else {}
-    files = []
-    for file in given:
-        row = there.get((file.content_id, file.path))
-        if row is None:
-            of = session.owner_id
-            new = refer(session.id, owner_id=of, path=file.path, content_id=file.content_id, size=file.size)
-            files.append(new.id)
-        elif row.after_message_seq == session.message_seq:
-            files.append(str(row.id))
-    return files

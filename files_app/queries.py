@@ -41,6 +41,7 @@ from mnesis_core.files.pictures import AUDIO_FORMATS, FORMATS, MOST_PAGES, MOST_
 from mnesis_core.files.source import HEAD_BYTES
 from mnesis_core.records import FileRange, FileReference, record_of
 from mnesis_core.text import LONGEST_CHARACTER, character_start, encode_text
+from sessions_app.assistants.assistant_queries import contents_of_assistants
 from sessions_app.ownership import is_temporary, owned_by
 
 LINES_SECONDS, LINES_BYTES = 1.5, 1_073_741_824  # the limits of one request for lines; the first window is always read
@@ -190,11 +191,15 @@ def is_waiting(file_id: str) -> bool:
 
 
 def bytes_of_person(owner_id: int) -> int:
-    """Return the size of an account's files and those of its projects, each content once."""
+    """Return the size of an account's files and those of its projects and assistants, each content once."""
     rows = Row.objects.filter(session__owner_id=owner_id, session__deleted_at__isnull=True, size__isnull=False)
     of_projects = ProjectFile.objects.filter(project__owner__user_id=owner_id)
     more = of_projects.exclude(content_id__in=rows.values("content_id"))
-    return sum(
+    of_assistants = contents_of_assistants(owner_id)
+    for found in (rows, more) if of_assistants else ():
+        for content_id in found.filter(content_id__in=list(of_assistants)).values_list("content_id", flat=True):
+            of_assistants.pop(content_id, None)
+    return sum(of_assistants.values()) + sum(
         found.values("content_id").annotate(bytes=Max("size")).aggregate(total=Sum("bytes"))["total"] or 0
         for found in (rows, more)
     )

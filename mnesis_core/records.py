@@ -41,6 +41,7 @@ ID_PREFIXES = (
         "prompt",
     ),
     "pfile",
+    "afile",
     "asst",
     "assv",
 )
@@ -217,6 +218,16 @@ class ProjectRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AssistantFileRecord:
+    """A file of an assistant, which every session that begins with it is given."""
+
+    id: str
+    path: str
+    size: int  # bytes
+    content_id: str  # SHA-256 of its bytes, 64 hexadecimal digits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AssistantRecord:
     """A version of an assistant, as one of the people sees it who may use it."""
 
@@ -229,6 +240,7 @@ class AssistantRecord:
     model: str  # of sessions that begin with it; empty if it has no say
     config: dict[str, Any]  # of sessions that begin with it
     starters: list[str]
+    files: tuple[AssistantFileRecord, ...]
     owner_name: str
     is_owner: bool
     for_everyone: bool

@@ -128,7 +128,11 @@ def most_bytes(path: str) -> int:
     match path.rstrip("/").split("/"):
         case ["", "api", "files"]:
             return files.largest_bytes + FORM_BYTES
-        case ["", "api", "projects", _, "files"]:
+        case (
+            ["", "api", "projects" | "assistants", _, "files"]
+            | ["", "assistants", "add"]
+            | ["", "assistants", _, "change"]
+        ):
             return files.largest_bytes + FORM_BYTES
         case ["", "api", "uploads", _]:
             return files.largest_bytes

@@ -6,10 +6,18 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Annotated, Any
 
+from django.http import HttpRequest
 from ninja import Field, Router, Schema, Status
 
 from agents_app.turns import assistants
+from files_app.api import CONTENT
+from files_app.assistants import load_assistant_file
+from files_app.contents import content_size
+from files_app.downloads import download
 from mnesis_core.config import LONGEST_INSTRUCTIONS
+from mnesis_core.errors import InvalidRequest
+from mnesis_core.files.lines import Span
+from mnesis_core.files.references import name_of_upload
 from sessions_app.assistants import assistant_queries, assistant_store
 from sessions_app.callers import Asker, owner_id
 from sessions_app.operations import by_name
@@ -17,6 +25,20 @@ from sessions_app.schemas import ErrorOut, Limit, Out, Text, page_of
 
 router = Router(tags=["assistants"])
 ERRORS = dict.fromkeys((400, 401, 403, 404, 422, 429), ErrorOut)
+FILE = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "required": ["file"],
+                    "properties": {"file": {"type": "string", "format": "binary"}},
+                }
+            }
+        },
+    }
+}
 Name = Annotated[str, Field(max_length=1_000)]  # longer than names may be, so that the error says how long
 Description = Annotated[str, Field(max_length=2_000)]
 Instructions = Annotated[str, Field(max_length=2 * LONGEST_INSTRUCTIONS)]
@@ -56,6 +78,17 @@ class AssistantPatch(Schema):
     groups: Names | None = None
 
 
+class AssistantFileOut(Out):
+    """A file of an assistant. Each session that begins with it gets it with its first message, as if it were attached there."""
+
+    id: str
+    path: Text
+    size: int
+    """Bytes."""
+    content_id: str
+    """The SHA-256 of its bytes."""
+
+
 class AssistantOut(Out):
     """A version of an assistant."""
 
@@ -71,6 +104,7 @@ class AssistantOut(Out):
     model: str
     config: dict[str, Any]
     starters: list[Text]
+    files: list[AssistantFileOut]
     owner_name: Text
     is_owner: bool
     """Whether you are its owner, who alone may change it."""
@@ -149,3 +183,44 @@ def list_versions(request: Asker, assistant_id: str) -> Any:
     person = owner_id(request)
     assistant = assistant_queries.load_assistant(assistant_id, user_id=person)
     return {"items": assistant_queries.list_versions(assistant, user_id=person)}
+
+
+@router.post(
+    "/assistants/{assistant_id}/files",
+    response={201: AssistantOut, 413: ErrorOut, **ERRORS},
+    summary="Add a file to an assistant",
+    openapi_extra=FILE,
+)
+def add_assistant_file(request: HttpRequest, assistant_id: str) -> Any:
+    """Multipart with ``file``. A new version has it, in place of one of the same name; sessions that have begun keep theirs."""
+    owner = owner_id(request)
+    assistant_store.load_own_assistant(assistant_id, owner_id=owner)
+    file = request.FILES.get("file")
+    if file is None:
+        raise InvalidRequest("send multipart with file", field="file")
+    upload = (name_of_upload(file.name or ""), file.chunks())
+    return Status(201, assistants.update_assistant(assistant_id, owner_id=owner, uploads=[upload]))
+
+
+@by_name("assistant_files/remove")
+@router.delete(
+    "/assistants/{assistant_id}/files/{assistant_file_id}",
+    response={200: AssistantOut, **ERRORS},
+    summary="Remove a file from an assistant",
+)
+def delete_assistant_file(request: Asker, assistant_id: str, assistant_file_id: str) -> Any:
+    """A new version is without it; sessions that have it keep it."""
+    return assistants.update_assistant(assistant_id, owner_id=owner_id(request), removed_files=[assistant_file_id])
+
+
+@router.get(
+    "/assistants/{assistant_id}/files/{assistant_file_id}/content",
+    response=ERRORS,
+    summary="Read an assistant's file",
+    openapi_extra={"responses": {200: CONTENT}},
+)
+def read_assistant_file(request: HttpRequest, assistant_id: str, assistant_file_id: str) -> Any:
+    """All of its bytes, for anyone who may use the assistant, while its newest version has the file."""
+    file = load_assistant_file(assistant_id, assistant_file_id, user_id=owner_id(request))
+    size = content_size(file.content_id)
+    return download(file, Span(first=0, end=size), size=size, is_range=False)

@@ -15,15 +15,31 @@ from django.utils.translation import gettext_lazy as _
 from agents_app.turns import assistants
 from agents_app.turns.session_settings import ConfigForm
 from mnesis_core.errors import MnesisError
+from mnesis_core.files.references import name_of_upload
 from mnesis_core.records import AssistantRecord
 from sessions_app.assistants import assistant_store
 from sessions_app.assistants.assistant_queries import groups_of, list_assistants, list_versions, load_assistant
 from sessions_app.conf import list_models
+from sessions_app.pages.markdown import format_size, show_invisible
 from sessions_app.pages.views import model_choices, reader_of, signed_in, signed_in_to_change, signed_in_to_post
 from sessions_app.schemas import page_of
 
 PAGE = 50
 EVERYONE, NAMED = "everyone", "named"
+
+
+class FilesInput(forms.FileInput):
+    allow_multiple_selected = True
+
+
+class FilesField(forms.FileField):
+    """Any number of files."""
+
+    widget = FilesInput
+
+    def clean(self, data: Any, initial: Any = None) -> Any:
+        check = super().clean
+        return [check(file, initial) for file in data]
 
 
 class AssistantForm(ConfigForm):
@@ -43,6 +59,17 @@ class AssistantForm(ConfigForm):
         help_text=_("One per line. Each is a button in a new chat."),
         widget=forms.Textarea(attrs={"rows": 3, "dir": "auto"}),
     )
+    new_files = FilesField(
+        required=False,
+        allow_empty_file=True,
+        label=_("Add files"),
+        help_text=_(
+            "Each new session gets the files with its first message. A file with the same name is replaced. People who can use the assistant can read them."
+        ),
+    )
+    removed_files = forms.MultipleChoiceField(
+        required=False, widget=forms.CheckboxSelectMultiple, label=_("Remove files")
+    )
     audience = forms.ChoiceField(
         choices=[
             (NAMED, _("Only you, and the groups and people named here")),
@@ -61,7 +88,9 @@ class AssistantForm(ConfigForm):
         widget=forms.Textarea(attrs={"rows": 2}),
     )
 
-    def __init__(self, data: Any = None, *, user_id: int, assistant: AssistantRecord | None = None) -> None:
+    def __init__(
+        self, data: Any = None, files: Any = None, *, user_id: int, assistant: AssistantRecord | None = None
+    ) -> None:
         said = assistant
         super().__init__(
             data,
@@ -76,6 +105,13 @@ class AssistantForm(ConfigForm):
             groups=list(said.groups) if said else [],
             users=", ".join(said.people) if said else "",
         )
+        self.files = files
+        has = (
+            [(file.id, f"{show_invisible(file.path)} · {format_size(file.size)}") for file in said.files]
+            if said
+            else []
+        )
+        self.fields["removed_files"].choices = has  # type: ignore[attr-defined]
         self.fields["instructions"].help_text = _(
             "Sent to the model before a session's own instructions: who it is, how to answer."
         )
@@ -94,12 +130,14 @@ class AssistantForm(ConfigForm):
             "config": self.changed_config(),
             "starters": [line.strip() for line in given["starters"].splitlines() if line.strip()],
             "for_everyone": given["audience"] == EVERYONE,
+            "uploads": [(name_of_upload(file.name), file.chunks()) for file in given["new_files"]],
             "people": [name.strip() for name in given["users"].replace("\n", ",").split(",") if name.strip()],
         }
 
     def refuse(self, error: MnesisError) -> None:
-        if error.details.get("field") == "people":
-            self.add_error("users", gettext(error.message))
+        shown_at = {"people": "users", "file": "new_files"}
+        if field := shown_at.get(str(error.details.get("field"))):
+            self.add_error(field, gettext(error.message))
         else:
             super().refuse(error)
 
@@ -129,7 +167,8 @@ def assistant_page(request: HttpRequest, assistant_id: str) -> HttpResponse:
 
 @signed_in_to_change
 def assistant_add(request: HttpRequest) -> HttpResponse:
-    form = AssistantForm(request.POST if request.method == "POST" else None, user_id=reader_of(request))
+    data = request.POST if request.method == "POST" else None
+    form = AssistantForm(data, request.FILES, user_id=reader_of(request))
     if request.method == "POST" and form.is_valid():
         try:
             made = assistants.create_assistant(owner_id=reader_of(request), **form.values())
@@ -145,10 +184,11 @@ def assistant_change(request: HttpRequest, assistant_id: str) -> HttpResponse:
     owner = reader_of(request)
     assistant = assistant_store.load_own_assistant(assistant_id, owner_id=owner)
     data = request.POST if request.method == "POST" else None
-    form = AssistantForm(data, user_id=owner, assistant=assistant)
+    form = AssistantForm(data, request.FILES, user_id=owner, assistant=assistant)
     if request.method == "POST" and form.is_valid():
         try:
-            changed = assistants.update_assistant(assistant.id, owner_id=owner, **form.values())
+            removed = form.cleaned_data["removed_files"]
+            changed = assistants.update_assistant(assistant.id, owner_id=owner, removed_files=removed, **form.values())
         except MnesisError as error:
             form.refuse(error)
         else:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from agents_app.tools.registry import EVERY, check_tools, list_tools
+from files_app.assistants import Upload, keep_uploads
 from mnesis_core.errors import InvalidRequest, ModelNotFoundError
 from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.records import AssistantRecord, SessionRecord
@@ -17,19 +18,25 @@ from sessions_app.conf import checked_config, default_model, get_spec
 MOST_OFFERED = 200  # assistants in a list of models
 
 
-def create_assistant(*, owner_id: int, **values: Any) -> AssistantRecord:
-    """:raises InvalidRequest: as ``assistant_store.create_assistant``; or it names a tool that its owner does not have."""
+def create_assistant(*, owner_id: int, uploads: Sequence[Upload] = (), **values: Any) -> AssistantRecord:
+    """:raises MnesisError: as ``assistant_store.create_assistant`` and ``keep_uploads``
+    :raises InvalidRequest: it names a tool that its owner does not have.
+    """
     _check_tools(values, owner_id)
-    return assistant_store.create_assistant(owner_id=owner_id, **values)
+    kept = keep_uploads(uploads, owner_id=owner_id)
+    return assistant_store.create_assistant(owner_id=owner_id, added_files=kept, **values)
 
 
-def update_assistant(assistant_id: str, *, owner_id: int, **values: Any) -> AssistantRecord:
-    """:raises MnesisError: as ``assistant_store.update_assistant``
+def update_assistant(
+    assistant_id: str, *, owner_id: int, uploads: Sequence[Upload] = (), **values: Any
+) -> AssistantRecord:
+    """:raises MnesisError: as ``assistant_store.update_assistant`` and ``keep_uploads``
     :raises InvalidRequest: it names a tool that its owner does not have.
     """
     assistant_store.load_own_assistant(assistant_id, owner_id=owner_id)
     _check_tools(values, owner_id)
-    return assistant_store.update_assistant(assistant_id, owner_id=owner_id, **values)
+    kept = keep_uploads(uploads, owner_id=owner_id)
+    return assistant_store.update_assistant(assistant_id, owner_id=owner_id, added_files=kept, **values)
 
 
 def missing_tools(assistant: AssistantRecord, *, user_id: int) -> list[str]:

@@ -256,10 +256,7 @@ async def wait_until_explored(session_id: str, file_ids: Sequence[str], *, owner
     """Wait until these files of a session are explored, for ``files.wait_seconds`` at the most.
 
     :raises FileReferenceNotFoundError: the session has no such file.
-    :raises InvalidRequest: there are too many.
     """
-    if len(file_ids) > MOST_FILES:
-        raise errors.InvalidRequest(f"a message may have {MOST_FILES} files", field="files")
 
     async def wait(file_id: str) -> None:
         is_explored = False

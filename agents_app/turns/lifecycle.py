@@ -22,8 +22,8 @@ from agents_app.turns.leaving import hide_session
 from agents_app.turns.runner import runner
 from agents_app.turns.transactions import TurnEnd
 from compaction_app.facts.forks import copy_facts
+from files_app.given import refer_to_given_files
 from files_app.pictures import keep_pictures
-from files_app.projects import refer_to_project_files
 from files_app.queries import find_media_type, load_file_reference
 from mnesis_core.config import Config, layered
 from mnesis_core.errors import (
@@ -366,15 +366,15 @@ async def begin_session(
     """Do as ``create_session`` and ``start_turn`` do; when either is refused, neither the session nor the turn is there."""
     with runner.permit(owner.pk):
         session = await db(create_session, owner=owner, first_message=message, **values)
-        more = await _from_project(session)
+        more = await _given_files(session)
         return session, await _start(claim.claim_turn, session.id, owner_id=owner.pk, message=message, more_files=more)
 
 
-async def _from_project(session: SessionRecord) -> list[str]:
-    """Return the files of a session's project that its next message brings, once they are explored."""
-    if not session.project_id:
+async def _given_files(session: SessionRecord) -> list[str]:
+    """Return the files of a session's project and assistant that its next message brings, once they are explored."""
+    if not session.project_id and not session.assistant_version_id:
         return []
-    files = await work(refer_to_project_files, session)
+    files = await work(refer_to_given_files, session)
     if files:
         await claim.wait_until_explored(session.id, files, owner_id=session.owner_id)
     return files
@@ -415,9 +415,11 @@ async def start_turn(
     if pictures:
         kept = await work(_keep_pictures, session_id, pictures, owner_id=owner_id, model=options.model)
         files = [*files, *kept]
+    if len(files) > claim.MOST_FILES:
+        raise InvalidRequest(f"a message may have {claim.MOST_FILES} files", field="files")
     if files:
         await claim.wait_until_explored(session_id, files, owner_id=owner_id)
-    more = [] if message is None else await _from_project(await db(load_session, session_id, owner_id=owner_id))
+    more = [] if message is None else await _given_files(await db(load_session, session_id, owner_id=owner_id))
     with runner.permit(owner_id):
         return await _start(
             claim.claim_turn,

@@ -11,7 +11,7 @@ from django.contrib.auth.models import Group
 from django.db.models import F, OuterRef, Q, QuerySet, Subquery
 
 from mnesis_core.errors import AssistantNotFoundError
-from mnesis_core.records import AssistantRecord, SessionRecord, record_of
+from mnesis_core.records import FORK, AssistantFileRecord, AssistantRecord, SessionRecord, record_of
 from sessions_app.models import AssistantGrant, AssistantVersion, Person
 from sessions_app.ownership import home_of_user
 
@@ -69,6 +69,26 @@ def assistant_of(session: SessionRecord) -> AssistantRecord | None:
     return next(iter(_read(rows, user_id=session.owner_id)), None)
 
 
+def files_given_to(session: SessionRecord) -> tuple[AssistantFileRecord, ...]:
+    """Return the files of the version that a session began with, whoever may use that now.
+
+    A fork that begins with messages has what these brought.
+    """
+    if not session.assistant_version_id or (session.origin == FORK and session.message_seq):
+        return ()
+    rows = AssistantVersion.objects.filter(pk=session.assistant_version_id)
+    return _files(next(iter(rows.values_list("files", flat=True)), ()))
+
+
+def contents_of_assistants(user_id: int) -> dict[str, int]:
+    """Return the size of each content of the files that a person's assistants have now."""
+    rows = AssistantVersion.objects.filter(
+        assistant__owner__user_id=user_id, assistant__removed_at__isnull=True, number=F("assistant__version")
+    )
+    found = rows.exclude(files=[]).values_list("files", flat=True)
+    return {file.content_id: file.size for files in found for file in _files(files)}
+
+
 def is_usable(assistant: AssistantRecord, *, user_id: int) -> bool:
     """Return whether a person may begin a session with an assistant now."""
     return _newest(user_id).filter(assistant_id=assistant.id).exists()
@@ -102,6 +122,7 @@ def _read(rows: QuerySet[AssistantVersion, Any], *, user_id: int) -> list[Assist
             id=row.assistant_id,
             version_id=row.id,
             version=row.number,
+            files=_files(row.files),
             owner_name=row.owner_name or "",
             is_owner=row.assistant_id in own,
             for_everyone=row.is_for_everyone,
@@ -111,6 +132,10 @@ def _read(rows: QuerySet[AssistantVersion, Any], *, user_id: int) -> list[Assist
         )
         for row in found
     ]
+
+
+def _files(stored: Iterable[Mapping[str, Any]]) -> tuple[AssistantFileRecord, ...]:
+    return tuple(AssistantFileRecord(**file) for file in stored)
 
 
 def _shared_with(assistant_ids: Iterable[str]) -> Mapping[str, list[tuple[str, bool]]]:

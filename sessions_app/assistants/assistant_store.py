@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from django.contrib.auth.models import Group
@@ -11,15 +12,15 @@ from django.db.models import F
 from django.utils import timezone
 
 from mnesis_core.config import LONGEST_INSTRUCTIONS
-from mnesis_core.errors import AssistantNotYours, InvalidRequest
-from mnesis_core.records import AssistantRecord, new_id
+from mnesis_core.errors import AssistantNotYours, FileReferenceNotFoundError, InvalidRequest
+from mnesis_core.records import AssistantFileRecord, AssistantRecord, new_id
 from mnesis_core.text import checked_name, encode_text
 from sessions_app.assistants.assistant_queries import load_assistant, people_named
 from sessions_app.conf import checked_config, get_spec, site_config
 from sessions_app.models import Assistant, AssistantGrant, AssistantVersion
 from sessions_app.record.organisation_store import home_of, ref_of
 
-MOST_STARTERS, MOST_SHARED = 8, 100
+MOST_STARTERS, MOST_SHARED, MOST_FILES = 8, 100, 20
 SECTIONS = ("parameters", "turn", "max_output_tokens", "limits")
 """What an assistant may configure of its sessions: nothing that names another model, which its users may not have."""
 
@@ -31,9 +32,11 @@ def create_assistant(
     for_everyone: bool = False,
     people: Sequence[str] = (),
     groups: Sequence[str] = (),
+    added_files: Sequence[AssistantFileRecord] = (),
     **values: Any,
 ) -> AssistantRecord:
     """:param values: ``description``, ``instructions``, ``model``, ``config`` and ``starters``, all optional
+    :param added_files: files whose contents are kept
     :raises InvalidRequest: the name is empty, a value is out of its bounds, or there is no such person or group.
     :raises ModelNotFoundError: there is no such model, or this person may not use it.
     """
@@ -47,7 +50,7 @@ def create_assistant(
             for_everyone=for_everyone,
             created_at=now,
         )
-        _add_version(assistant.id, 1, owner_id, said)
+        _add_version(assistant.id, 1, owner_id, said, files=_with_files((), added=added_files))
         _share(assistant.id, owner_id, people=people, groups=groups)
     return load_assistant(assistant.id, user_id=owner_id)
 
@@ -59,10 +62,15 @@ def update_assistant(
     for_everyone: bool | None = None,
     people: Sequence[str] | None = None,
     groups: Sequence[str] | None = None,
+    added_files: Sequence[AssistantFileRecord] = (),
+    removed_files: Sequence[str] = (),
     **values: Any,
 ) -> AssistantRecord:
     """Change what is not ``None``. Other values than those of whom it is for make a new version, for new sessions only.
 
+    :param added_files: files whose contents are kept; each takes the place of one at the same path
+    :param removed_files: the ids of files that the new version does not have
+    :raises FileReferenceNotFoundError: it has no such file.
     :raises AssistantNotFoundError: there is no such assistant, or this person may not use it.
     :raises AssistantNotYours: this person is not its owner.
     :raises InvalidRequest, ModelNotFoundError: as ``create_assistant``
@@ -74,8 +82,9 @@ def update_assistant(
         before = load_own_assistant(assistant_id, owner_id=owner_id)
         kept = {name: getattr(before, name) for name in _CONTENT}
         said = kept | {name: value for name, value in values.items() if value is not None}
-        if said != kept:
-            _add_version(assistant_id, before.version + 1, owner_id, _checked(owner_id, said))
+        files = _with_files(before.files, added=added_files, removed=removed_files)
+        if said != kept or files != before.files:
+            _add_version(assistant_id, before.version + 1, owner_id, _checked(owner_id, said), files=files)
             Assistant.objects.filter(pk=assistant_id).update(version=before.version + 1)
         if for_everyone is not None:
             Assistant.objects.filter(pk=assistant_id).update(for_everyone=for_everyone)
@@ -106,13 +115,31 @@ def load_own_assistant(assistant_id: str, *, owner_id: int) -> AssistantRecord:
 _CONTENT = ("name", "description", "instructions", "model", "config", "starters")
 
 
-def _add_version(assistant_id: str, number: int, owner_id: int, said: Mapping[str, Any]) -> None:
+def _with_files(
+    files: Sequence[AssistantFileRecord], *, added: Sequence[AssistantFileRecord], removed: Sequence[str] = ()
+) -> tuple[AssistantFileRecord, ...]:
+    if missing := set(removed) - {file.id for file in files}:
+        raise FileReferenceNotFoundError(file_id=min(missing))
+    by_path = {file.path: file for file in files if file.id not in removed}
+    for file in added:
+        there = by_path.get(file.path)
+        if there is None or there.content_id != file.content_id:
+            by_path[file.path] = file
+    if len(by_path) > MOST_FILES:
+        raise InvalidRequest(f"An assistant may have {MOST_FILES} files.", field="file")
+    return tuple(by_path.values())
+
+
+def _add_version(
+    assistant_id: str, number: int, owner_id: int, said: Mapping[str, Any], *, files: Sequence[AssistantFileRecord]
+) -> None:
     AssistantVersion.objects.create(
         id=new_id("assv"),
         assistant_id=assistant_id,
         number=number,
         created_by_id=ref_of(owner_id),
         created_at=timezone.now(),
+        files=[asdict(file) for file in files],
         **said,
     )
 

@@ -48,6 +48,8 @@ class AssistantVersion(AppendOnlyModel):
     """What it configures of a session, in the form of a session's configuration."""
     starters = EncodedJSONField(default=list)
     """Questions to begin with."""
+    files = EncodedJSONField(default=list, db_default=[])
+    """The files that its sessions are given, each with its id, its path, its content's id and its size."""
     created_by = models.ForeignKey(Person, on_delete=models.PROTECT, related_name="+")
     created_at = models.DateTimeField()
 

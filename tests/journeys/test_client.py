@@ -65,13 +65,19 @@ def test_saved_prompts(client: Client):
         client.read_prompt(prompt["id"])
 
 
-def test_an_assistant_with_its_versions(client: Client):
+def test_an_assistant_with_its_versions(client: Client, tmp_path: Path):
     assistant = client.create_assistant(name="Pilot", instructions="Speak of boats.", starters=["Which tide?"])
     session = client.create_session(assistant_id=assistant["id"])
     assert session["assistant_version_id"] == assistant["version_id"]
     assert client.update_assistant(assistant["id"], name="Harbour pilot")["version"] == 2
     assert [version["name"] for version in client.assistant_versions(assistant["id"])] == ["Harbour pilot", "Pilot"]
     assert assistant["id"] in [item["id"] for item in client.assistants()]
+    tides = tmp_path / "tides.txt"
+    tides.write_text("4.2 m")
+    assert [file["path"] for file in client.add_assistant_file(assistant["id"], tides)["files"]] == ["tides.txt"]
+    [file] = client.add_assistant_file(assistant["id"], tides, name="tides.txt")["files"]
+    changed = client.remove_assistant_file(assistant["id"], file["id"])
+    assert (changed["version"], changed["files"]) == (4, [])
     client.delete_assistant(assistant["id"])
     with raises("ASSISTANT_NOT_FOUND"):
         client.read_assistant(assistant["id"])

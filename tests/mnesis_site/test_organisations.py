@@ -65,6 +65,7 @@ def ids_of(alice: Person, things: Things) -> dict[str, list[Any]]:
         "share_id": [things.share],
         "project_id": [things.project],
         "assistant_id": [things.assistant],
+        "assistant_file_id": [things.assistant_file],
         "prompt_id": [things.prompt],
         "project_file_id": [things.project_file],
         "member_id": [things.member],

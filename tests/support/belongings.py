@@ -9,6 +9,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from agents_app.store import receive_message, take_messages
+from agents_app.turns import assistants
 from compaction_app import queries as compaction_queries
 from compaction_app import store as compaction_store
 from compaction_app.facts.remember import hold_fact
@@ -19,7 +20,7 @@ from mnesis_core.messages import DataPart, FileRefPart, Message, TextPart, ToolP
 from mnesis_core.network.sharing import Audience
 from mnesis_core.records import FORK, SUB_AGENT, MessageEnd, Thumb, UsageRecord, new_id
 from mnesis_core.turns.inbox import Draft, Hosting
-from sessions_app.assistants import assistant_store, prompt_store
+from sessions_app.assistants import prompt_store
 from sessions_app.record import message_queries, message_store, session_store, turn_queries, turn_store
 from sessions_app.record.change import Change, change
 from sessions_app.record.organisation_store import ref_of
@@ -66,6 +67,7 @@ class Things:
     share: str
     project: str
     assistant: str
+    assistant_file: str
     prompt: str
     project_file: str
     member: str
@@ -107,7 +109,9 @@ def belongings(of: Person) -> Things:
         shared = share_store.create_share(record, message, title=SECRET, audience=Audience.SITE)
     with change(session_id) as record:
         message_store.rate_message(record, message, thumb=Thumb.DOWN, comment=SECRET)
-    assistant = assistant_store.create_assistant(owner_id=owner.pk, name=SECRET, instructions=SECRET).id
+    assistant = assistants.create_assistant(
+        owner_id=owner.pk, name=SECRET, instructions=SECRET, uploads=[(SECRET, [SECRET.encode()])]
+    )
     prompt = prompt_store.create_prompt(owner_id=owner.pk, name="secret", title=SECRET, text=SECRET).id
     project = project_store.create_project(owner_id=owner.pk, name=SECRET, instructions=SECRET).id
     turn, stub, letter = _running(session_id)
@@ -134,7 +138,8 @@ def belongings(of: Person) -> Things:
         letter=letter,
         share=shared,
         project=project,
-        assistant=assistant,
+        assistant=assistant.id,
+        assistant_file=assistant.files[0].id,
         prompt=prompt,
         project_file=keep_project_file(project, owner_id=owner.pk, path=SECRET, chunks=[SECRET.encode()]).id,
         member=ref_of(owner.pk),

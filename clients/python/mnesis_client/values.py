@@ -138,6 +138,15 @@ class Project(TypedDict):
     updated_at: str
 
 
+class AssistantFile(TypedDict):
+    """A file of an assistant, which each session that begins with it gets with its first message."""
+
+    id: str
+    path: str
+    size: int
+    content_id: str
+
+
 class Assistant(TypedDict):
     """A version of an assistant, as one of the people sees it who may use it."""
 
@@ -151,6 +160,7 @@ class Assistant(TypedDict):
     model: str
     config: dict[str, Any]
     starters: list[str]
+    files: list[AssistantFile]
     owner_name: str
     is_owner: bool
     for_everyone: bool

@@ -1,0 +1,48 @@
+"""Files of assistants: their bytes are kept once, and each version names those that its sessions are given (``files_app.given``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from files_app.contents import put_stream
+from files_app.intake import room_of
+from files_app.models import PATH_LENGTH
+from mnesis_core.errors import FileReferenceNotFoundError, InvalidRequest
+from mnesis_core.records import AssistantFileRecord, new_id
+from mnesis_core.text import encode_text
+from sessions_app.assistants.assistant_queries import load_assistant
+from sessions_app.assistants.assistant_store import MOST_FILES
+
+Upload = tuple[str, Iterable[bytes]]
+"""A file that arrives in pieces: its path, and these."""
+
+
+def keep_uploads(uploads: Sequence[Upload], *, owner_id: int) -> list[AssistantFileRecord]:
+    """Keep the bytes of files for a version of an assistant that is to be made.
+
+    :raises RequestTooLarge: a file is larger than files may be, or than what the account's files may still take.
+    :raises InvalidRequest: a path is too long, or there are too many files.
+    """
+    if len(uploads) > MOST_FILES:
+        raise InvalidRequest(f"An assistant may have {MOST_FILES} files.", field="file")
+    if any(len(encode_text(path)) > PATH_LENGTH for path, _ in uploads):
+        raise InvalidRequest(f"path is longer than {PATH_LENGTH:,} characters", field="file")
+    kept: list[AssistantFileRecord] = []
+    for path, chunks in uploads:
+        room = room_of(owner_id, besides=sum(file.size for file in kept))
+        content_id, size = put_stream(chunks, largest=room)
+        kept.append(AssistantFileRecord(id=new_id("afile"), path=path, content_id=content_id, size=size))
+    return kept
+
+
+def load_assistant_file(assistant_id: str, file_id: str, *, user_id: int) -> AssistantFileRecord:
+    """Return a file of an assistant's newest version.
+
+    :raises AssistantNotFoundError: there is no such assistant, or this person may not use it.
+    :raises FileReferenceNotFoundError: it has no such file.
+    """
+    files = load_assistant(assistant_id, user_id=user_id).files
+    file = next((file for file in files if file.id == file_id), None)
+    if file is None:
+        raise FileReferenceNotFoundError(file_id=file_id)
+    return file
