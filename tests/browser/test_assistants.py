@@ -46,3 +46,29 @@ def test_an_assistant_is_made_asked_edited_and_removed(portal: Portal, open_page
     page.goto(session)
     expect(page.locator("#session-assistant a")).to_have_count(0)
     expect(page.locator("#session-assistant")).to_have_text(re.compile("Lighthouse keeper, version 1"))
+
+
+def test_files_are_chosen_in_the_form_come_with_the_first_message_and_are_removed_there(open_page: Open) -> None:
+    page = open_page("/assistants/add/")
+    page.get_by_label("Name", exact=True).fill("Tide keeper")
+    page.get_by_label("Add files", exact=True).set_input_files(
+        [{"name": name, "mimeType": "text/plain", "buffer": b"Tides: 4.2 m"} for name in ("tides.txt", "notes.txt")]
+    )
+    page.get_by_role("button", name="Create assistant", exact=True).click()
+    files = page.get_by_role("region", name="Files", exact=True)
+    expect(files.get_by_role("link", name=re.compile("txt"))).to_have_text(["tides.txt", "notes.txt"])
+    with page.expect_download() as download:
+        files.get_by_role("link", name="tides.txt", exact=True).click()
+    assert download.value.path().read_bytes() == b"Tides: 4.2 m"
+    page.get_by_role("textbox", name="Message").fill("How high is it?")
+    page.keyboard.press("Enter")
+    message = page.locator("#transcript .message-user")
+    expect(message).to_contain_text("How high is it?")
+    expect(message).to_contain_text("tides.txt")
+    page.locator("#session-assistant a").click()
+    page.get_by_role("link", name="Edit files", exact=True).click()
+    expect(page.get_by_label("Add files", exact=True)).to_be_in_viewport()
+    page.get_by_role("group", name="Remove files").get_by_label(re.compile("tides.txt")).check()
+    page.get_by_role("button", name="Save", exact=True).click()
+    expect(page.get_by_text("Saved as version 2.")).to_be_visible()
+    expect(files.get_by_role("link", name=re.compile("txt"))).to_have_text(["notes.txt"])
