@@ -1,11 +1,16 @@
-"""What the last verification of each session found. It is not part of the record: only a new verification proves anything."""
+"""Tables beside the record: what the last verification of each session found, and the saved views of *Observe*.
+
+Of what a verification found nothing is proof: only a new verification proves anything.
+"""
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
-from sessions_app.database.fields import IdField
+from mnesis_core.text import STORED_NAME_CHARACTERS
+from sessions_app.database.fields import EncodedCharField, EncodedTextField, IdField
 
 ID_LENGTH = 40
 
@@ -51,3 +56,23 @@ class Verification(models.Model):
 
     def __str__(self) -> str:
         return self.session_id
+
+
+class SavedView(models.Model):
+    """A query and the columns of *Observe* under a name, for one member of staff. A setting, so its rows may change and go."""
+
+    id = IdField(primary_key=True, max_length=ID_LENGTH)
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+", db_index=False)
+    name = EncodedCharField(max_length=STORED_NAME_CHARACTERS)
+    query = EncodedTextField(default="")
+    columns = models.JSONField(default=list)
+    """Names of columns; none for the usual ones."""
+    created_at = models.DateTimeField()
+    updated_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "saved_views"
+        constraints = [models.UniqueConstraint(fields=["owner", "name"], name="saved_view_name_once")]
+
+    def __str__(self) -> str:
+        return self.name

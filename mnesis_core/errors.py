@@ -196,6 +196,10 @@ class SharedLinkNotFound(NotFound):
     """This link does not work. It may be mistyped, revoked or expired, its session may have been deleted, or it may be for other people. Ask the person who sent it."""
 
 
+class SavedViewNotFoundError(NotFound):
+    """There is no such saved view."""
+
+
 class BranchNotFoundError(NotFound):
     """The session has no such branch."""
 
@@ -360,6 +364,10 @@ class NotInHostMode(Conflict):
 
 class SavedPromptNameTaken(Conflict):
     """Another saved prompt of yours has this name. Choose another name."""
+
+
+class SavedViewNameTaken(Conflict):
+    """Another saved view of yours has this name. Choose another name, or replace that view."""
 
 
 class PeerNameTaken(Conflict):

@@ -44,6 +44,7 @@ ID_PREFIXES = (
     "afile",
     "asst",
     "assv",
+    "view",
 )
 _ID_DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _ID_PAIRS = [high + low for high in _ID_DIGITS for low in _ID_DIGITS]

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from typing import Any
-from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import render
-from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
+from audit_app.observe.asked import Asked, read_asked
 from audit_app.observe.charts import draw_course
-from audit_app.observe.columns import COLUMNS, USUAL, Cell, cell_of, chosen_columns, exported, table_of
+from audit_app.observe.columns import COLUMNS, Cell, cell_of, exported, table_of
+from audit_app.observe.saved_views import show_views
 from compaction_app.queries import compactions_over_time, completed_compactions
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.search.observation import FIELDS, Term, parse_observation, period_of, with_term, without_term
 from mnesis_core.search.words import LONGEST_QUERY
-from mnesis_core.text import printable
+from mnesis_core.text import NAME_CHARACTERS
 from sessions_app.database.threads import work
 from sessions_app.pages.markdown import show_invisible, shown_title
 from sessions_app.pages.permissions import address_of, observers
@@ -31,23 +31,6 @@ from sessions_app.schemas import page_of, place_of, read_place
 
 PAGE = 50
 EXPORTED_AT_ONCE = 500  # sessions
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    text: str
-    columns: tuple[str, ...]
-    cursor: str
-
-    def query(self, text: str | None = None) -> str:
-        """Return the query of the same page, or of that for another text."""
-        chosen = [("column", name) for name in self.columns] if self.columns != USUAL else []
-        text = self.text if text is None else text
-        return urlencode([("q", text)] * bool(text) + chosen)
-
-    @property
-    def address(self) -> str:
-        return f"{reverse('observe')}?{query}" if (query := self.query()) else reverse("observe")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +54,7 @@ class Row:
 @observers
 def observe(request: HttpRequest) -> HttpResponse:
     """The page. Its form asks for the part below the bar, which stays as it is while the bar holds a mistake."""
-    asked = _read(request)
+    asked = read_asked(request.GET)
     is_part = request.headers.get("HX-Target") == "observed"
     try:
         context = _found(asked)
@@ -80,13 +63,14 @@ def observe(request: HttpRequest) -> HttpResponse:
             raise
         context = {"problem": _(error.message)}
     context |= {"asked": asked, "query": asked.query(), "is_part": is_part}
-    if not is_part:
-        return render(request, "audit_app/observe.html", context | _around(asked))
-    if context.get("problem"):
+    if is_part and "problem" in context:
         response = render(request, "audit_app/_observe_problem.html", context)
         response.headers["HX-Retarget"] = "#observe-problem"
         response.headers["HX-Reswap"] = "outerHTML"
         return response
+    context |= {"saved": show_views(request, asked), "longest_name": NAME_CHARACTERS}
+    if not is_part:
+        return render(request, "audit_app/observe.html", context | _around(asked))
     response = render(request, "audit_app/_observed.html", context)
     response.headers["HX-Push-Url"] = asked.address
     return response
@@ -95,7 +79,7 @@ def observe(request: HttpRequest) -> HttpResponse:
 @observers
 def observe_rows(request: HttpRequest) -> HttpResponse:
     """More rows, after a cursor."""
-    asked = _read(request)
+    asked = read_asked(request.GET)
     return render(request, "audit_app/_observe_rows.html", _found(asked) | {"asked": asked, "query": asked.query()})
 
 
@@ -103,7 +87,7 @@ def observe_rows(request: HttpRequest) -> HttpResponse:
 def observe_numbers(request: HttpRequest) -> HttpResponse:
     """The charts above the list, which take longer than the list."""
     now = timezone.now()
-    terms = parse_observation(_read(request).text, now=now)
+    terms = parse_observation(read_asked(request.GET).text, now=now)
     observed = Observed(terms, compactions=completed_compactions())
     since, until, step = period_of(terms, now=now)
     period: dict[str, Any] = {"since": since, "until": until, "step": step}
@@ -116,7 +100,7 @@ def observe_numbers(request: HttpRequest) -> HttpResponse:
 def observe_csv(request: HttpRequest) -> StreamingHttpResponse:
     """All sessions that meet the query, with every column."""
     now = timezone.now()
-    observed = Observed(parse_observation(_read(request).text, now=now), compactions=completed_compactions())
+    observed = Observed(parse_observation(read_asked(request.GET).text, now=now), compactions=completed_compactions())
     headers = {
         "Content-Disposition": f'attachment; filename="sessions-{now:%Y-%m-%d}.csv"',
         "Cache-Control": "private, no-store",
@@ -130,14 +114,6 @@ async def _streamed(observed: Observed) -> AsyncIterator[str]:
     yield table_of([("id", "title", *(name for name in COLUMNS if name != "id"))])
     while page := await work(next, pages, None):
         yield table_of(exported(row) for row in page)
-
-
-def _read(request: HttpRequest) -> Asked:
-    return Asked(
-        text=printable(request.GET.get("q", "").strip()),
-        columns=chosen_columns(request.GET.getlist("column")),
-        cursor=request.GET.get("cursor", ""),
-    )
 
 
 def _around(asked: Asked) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import NoReverseMatch, reverse
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_http_methods, require_safe
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from mnesis_core.errors import SessionNotFoundError
 from mnesis_core.records import SessionRecord, record_of
@@ -45,15 +45,28 @@ def may_administer(request: HttpRequest, permission: str) -> bool:
 
 def observers(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
     """Admit staff who may look over everybody's sessions. Other people get 404, and anonymous ones the sign-in page."""
+    return require_safe(_looking_over(view))
 
+
+def observers_to_post(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+    """Admit staff who may look over everybody's sessions, as ``observers`` does, to send a form."""
+    return require_POST(_looking_over(view))
+
+
+def _looking_over(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
     @wraps(view)
     def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         if not request.user.is_authenticated:
-            return redirect_to_login(request.get_full_path())
+            return _to_sign_in(request)
         look_over(request, may_look=sees_records(request))
         return view(request, *args, **kwargs)
 
-    return require_safe(guarded)
+    return guarded
+
+
+def _to_sign_in(request: HttpRequest) -> HttpResponseBase:
+    # The address of a POST cannot be opened after signing in.
+    return redirect_to_login(request.get_full_path() if request.method in ("GET", "HEAD") else "/")
 
 
 def look_at(request: HttpRequest, session_id: str, *, may_look: bool) -> None:
@@ -86,8 +99,7 @@ def administrators(
         @wraps(view)
         def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
             if not request.user.is_authenticated:
-                # The address of a POST cannot be opened after signing in.
-                return redirect_to_login(request.get_full_path() if request.method in ("GET", "HEAD") else "/")
+                return _to_sign_in(request)
             if not may_administer(request, permission):
                 raise Http404
             return view(request, *args, **kwargs)

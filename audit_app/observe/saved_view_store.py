@@ -1,0 +1,74 @@
+"""The only writer of the saved views of *Observe*."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from audit_app.models import SavedView
+from audit_app.observe.saved_view_queries import SavedViewRecord, load_view
+from mnesis_core.errors import InvalidRequest, SavedViewNameTaken
+from mnesis_core.records import new_id
+from mnesis_core.search.observation import parse_observation
+from mnesis_core.text import checked_name
+
+MOST_VIEWS = 100  # of one person
+
+
+def save_view(
+    *, owner_id: int, name: str, query: str, columns: Sequence[str], may_replace: bool = False
+) -> SavedViewRecord:
+    """Save a query and columns under a name.
+
+    :param may_replace: the view of this person that has the name, if there is one, gets the query and the columns
+    :raises InvalidRequest: the name is empty or too long, the query cannot be understood, or there are too many views.
+    :raises SavedViewNameTaken: another view of this person has the name, and may not be replaced.
+    """
+    name, now = checked_name(name, of="view"), timezone.now()
+    parse_observation(query, now=now)
+    values = {"query": query, "columns": list(columns), "updated_at": now}
+    with _views_of(owner_id) as views:
+        if replaced := views.filter(name=name).first():
+            if not may_replace:
+                raise SavedViewNameTaken(name=name)
+            views.filter(pk=replaced.pk).update(**values)
+            return load_view(replaced.pk, owner_id=owner_id)
+        if views.count() >= MOST_VIEWS:
+            raise InvalidRequest(f"A person may save {MOST_VIEWS} views. Delete one first.")
+        view = SavedView(id=new_id("view"), owner_id=owner_id, name=name, created_at=now, **values)
+        view.save(force_insert=True)
+    return load_view(view.pk, owner_id=owner_id)
+
+
+def rename_view(view_id: str, *, owner_id: int, name: str) -> SavedViewRecord:
+    """:raises SavedViewNotFoundError: this person has no such view.
+    :raises InvalidRequest: the name is empty or too long.
+    :raises SavedViewNameTaken: another view of this person has the name.
+    """
+    load_view(view_id, owner_id=owner_id)
+    name = checked_name(name, of="view")
+    with _views_of(owner_id) as views:
+        if views.filter(name=name).exclude(pk=view_id).exists():
+            raise SavedViewNameTaken(name=name)
+        views.filter(pk=view_id).update(name=name, updated_at=timezone.now())
+    return load_view(view_id, owner_id=owner_id)
+
+
+def delete_view(view_id: str, *, owner_id: int) -> None:
+    """:raises SavedViewNotFoundError: this person has no such view."""
+    load_view(view_id, owner_id=owner_id)
+    SavedView.objects.filter(pk=view_id, owner_id=owner_id).delete()
+
+
+@contextmanager
+def _views_of(owner_id: int) -> Iterator[QuerySet[SavedView, Any]]:
+    """Yield the views of a person in a transaction, which others that change them wait for."""
+    with transaction.atomic():
+        User.objects.select_for_update(no_key=True).get(pk=owner_id)
+        yield SavedView.objects.filter(owner_id=owner_id)
