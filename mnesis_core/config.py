@@ -426,6 +426,18 @@ def layered(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     return below | both
 
 
+def tightened(values: dict[str, Any], site: TurnConfig) -> dict[str, Any]:
+    """Return what somebody else configured of a session, with all that the site asks before now, and no leave to write that it does
+    not give: the site may have become stricter since it was said.
+    """
+    turn = dict(values.get("turn", {}))
+    if "ask_before" in turn:
+        turn["ask_before"] = [*dict.fromkeys((*turn["ask_before"], *site.ask_before))]
+    if site.read_only:
+        turn.pop("read_only", None)
+    return values | {"turn": turn} if "turn" in values else values
+
+
 def override_as_stored(config: Config, values: dict[str, Any]) -> Config:
     """Return a copy of ``config`` with those of some stored values replaced that are still valid.
 

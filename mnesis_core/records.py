@@ -212,6 +212,7 @@ class ProjectRecord:
     name: str
     instructions: str
     model: str  # of sessions that begin in it; empty if it has no say
+    config: dict[str, Any]  # of sessions that begin in it
     owner_name: str
     is_owner: bool  # whether the member is its owner
     created_at: datetime

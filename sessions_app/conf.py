@@ -41,6 +41,9 @@ UNREADABLE_KEY = (
     "Enter it again on the page Models."
 )
 
+SECTIONS = ("parameters", "turn", "max_output_tokens", "limits")
+"""What an assistant or a project may configure of sessions: nothing that names another model, which its users may not have."""
+
 _BY_ALIAS = CompiledQuery(lambda: LanguageModel.objects.filter(alias=Param("alias")))
 _GRANTS: QuerySet[Any, Any] = ModelGrant.objects.values("model")
 
@@ -100,6 +103,24 @@ def without_instructions(overrides: dict[str, Any]) -> dict[str, Any]:
 def checked_config(overrides: dict[str, Any]) -> Config:
     """:raises InvalidRequest: an override is unknown or out of its bounds."""
     return _checked(override(site_config(), overrides))
+
+
+def check_defaults(values: dict[str, Any], *, of: str) -> None:
+    """Check what an assistant or a project configures of sessions, which are also those of people who have not read it.
+
+    :param of: "an assistant" or "a project"
+    :raises InvalidRequest: a value is unknown or out of its bounds, is not for others to say, or loosens what the site permits.
+    """
+    for section in values:
+        if section not in SECTIONS:
+            raise InvalidRequest(
+                f"{of} configures {', '.join(SECTIONS)}, not {section[:100]!r}", field=f"config.{section[:100]}"
+            )
+    of_site, turn = site_config().turn, checked_config(values).turn
+    if not set(of_site.ask_before) <= set(turn.ask_before):
+        raise InvalidRequest(f"{of} asks at least before what the site asks before", field="turn.ask_before")
+    if of_site.read_only and not turn.read_only:
+        raise InvalidRequest(f"this site has tools only read, and {of} does not change that", field="turn.read_only")
 
 
 def _checked(config: Config) -> Config:

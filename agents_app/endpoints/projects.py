@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from ninja import Field, Router, Schema, Status
 
+from agents_app.turns import projects
 from mnesis_core.config import LONGEST_INSTRUCTIONS
 from sessions_app.callers import Asker, owner_id
 from sessions_app.operations import by_name
@@ -28,6 +29,8 @@ class ProjectIn(Schema):
     instructions: Instructions = ""
     model: Alias = ""
     """The model of sessions that begin in it."""
+    config: dict[str, Any] = {}
+    """What it configures of sessions that begin in it, in the form of a session's: parameters, tools and limits."""
 
 
 class ProjectPatch(Schema):
@@ -36,6 +39,7 @@ class ProjectPatch(Schema):
     name: Name | None = None
     instructions: Instructions | None = None
     model: Alias | None = None
+    config: dict[str, Any] | None = None
 
 
 class MemberIn(Schema):
@@ -52,6 +56,7 @@ class ProjectOut(Out):
     name: Text
     instructions: Text
     model: str
+    config: dict[str, Any]
     owner_name: Text
     is_owner: bool
     """Whether you are its owner, who alone may change it."""
@@ -110,7 +115,7 @@ def list_projects(
 @router.post("/projects", response={201: ProjectOut, **ERRORS}, summary="Create a project")
 def create_project(request: Asker, body: ProjectIn) -> Any:
     """You are its owner and its first member."""
-    return Status(201, project_store.create_project(owner_id=owner_id(request), **body.dict()))
+    return Status(201, projects.create_project(owner_id=owner_id(request), **body.dict()))
 
 
 @by_name("projects/read")
@@ -123,8 +128,8 @@ def read_project(request: Asker, project_id: str) -> Any:
 @by_name("projects/update")
 @router.patch("/projects/{project_id}", response={200: ProjectOut, **ERRORS}, summary="Change a project")
 def update_project(request: Asker, project_id: str, body: ProjectPatch) -> Any:
-    """New instructions hold from the next message on, in the sessions of all members."""
-    return project_store.update_project(project_id, owner_id=owner_id(request), **body.dict())
+    """New instructions hold from the next message on, in the sessions of all members. A model and a ``config`` are for new sessions."""
+    return projects.update_project(project_id, owner_id=owner_id(request), **body.dict())
 
 
 @by_name("projects/delete")

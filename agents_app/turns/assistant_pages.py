@@ -13,13 +13,13 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from agents_app.turns import assistants
-from agents_app.turns.session_settings import ConfigForm
+from agents_app.turns.defaults import missing_tools
+from agents_app.turns.session_settings import DefaultsForm, facts_of
 from mnesis_core.errors import MnesisError
 from mnesis_core.files.references import name_of_upload
 from mnesis_core.records import AssistantRecord
 from sessions_app.assistants import assistant_store
 from sessions_app.assistants.assistant_queries import groups_of, list_assistants, list_versions, load_assistant
-from sessions_app.conf import list_models
 from sessions_app.pages.markdown import format_size, show_invisible
 from sessions_app.pages.views import model_choices, reader_of, signed_in, signed_in_to_change, signed_in_to_post
 from sessions_app.schemas import page_of
@@ -42,8 +42,7 @@ class FilesField(forms.FileField):
         return [check(file, initial) for file in data]
 
 
-class AssistantForm(ConfigForm):
-    name = forms.CharField(max_length=1_000, label=_("Name"), widget=forms.TextInput(attrs={"dir": "auto"}))
+class AssistantForm(DefaultsForm):
     description = forms.CharField(
         required=False,
         max_length=2_000,
@@ -51,7 +50,6 @@ class AssistantForm(ConfigForm):
         help_text=_("What it is good for. Shown to the people who can use it, not to the model."),
         widget=forms.Textarea(attrs={"rows": 2, "dir": "auto"}),
     )
-    model = forms.ChoiceField(required=False, label=_("Model"))
     starters = forms.CharField(
         required=False,
         max_length=10_000,
@@ -94,12 +92,11 @@ class AssistantForm(ConfigForm):
         said = assistant
         super().__init__(
             data,
-            own=said.config if said else {},
-            instructions=said.instructions if said else "",
+            said=said,
+            any_model=_("The site's default"),
+            told=_("Sent to the model before a session's own instructions: who it is, how to answer."),
             user_id=user_id,
-            name=said.name if said else "",
             description=said.description if said else "",
-            model=said.model if said else "",
             starters="\n".join(said.starters) if said else "",
             audience=EVERYONE if said and said.for_everyone else NAMED,
             groups=list(said.groups) if said else [],
@@ -112,22 +109,15 @@ class AssistantForm(ConfigForm):
             else []
         )
         self.fields["removed_files"].choices = has  # type: ignore[attr-defined]
-        self.fields["instructions"].help_text = _(
-            "Sent to the model before a session's own instructions: who it is, how to answer."
-        )
-        models = dict.fromkeys((*(spec.alias for spec in list_models(user_id=user_id)), said.model if said else ""))
-        models.pop("", None)
-        choices = [("", _("The site's default")), *((alias, alias) for alias in models)]
-        self.fields["model"].choices = choices  # type: ignore[attr-defined]
         groups = dict.fromkeys((*groups_of(user_id), *(said.groups if said else ())))
         self.fields["groups"].choices = [(name, name) for name in groups]  # type: ignore[attr-defined]
 
     def values(self) -> dict[str, Any]:
         """Return what ``assistants.create_assistant`` takes; only of a valid form."""
         given = self.cleaned_data
-        return {
-            **{name: given[name] for name in ("name", "description", "model", "instructions", "groups")},
-            "config": self.changed_config(),
+        return super().values() | {
+            "description": given["description"],
+            "groups": given["groups"],
             "starters": [line.strip() for line in given["starters"].splitlines() if line.strip()],
             "for_everyone": given["audience"] == EVERYONE,
             "uploads": [(name_of_upload(file.name), file.chunks()) for file in given["new_files"]],
@@ -160,7 +150,8 @@ def assistant_page(request: HttpRequest, assistant_id: str) -> HttpResponse:
         "assistant": assistant,
         "versions": list_versions(assistant, user_id=reader_of(request)),
         "is_model_gone": bool(assistant.model) and assistant.model not in dict(choices["models"]),
-        "missing_tools": assistants.missing_tools(assistant, user_id=reader_of(request)),
+        "facts": facts_of(assistant.config),
+        "missing_tools": missing_tools(assistant.config, user_id=reader_of(request)),
     }
     return render(request, "agents_app/assistant.html", context)
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from agents_app.tools.registry import EVERY, check_tools, list_tools
+from agents_app.turns.defaults import check_default_tools
 from files_app.assistants import Upload, keep_uploads
 from mnesis_core.errors import InvalidRequest, ModelNotFoundError
 from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.records import AssistantRecord, SessionRecord
-from mnesis_core.turns.mcp_servers import SEPARATOR
 from sessions_app.assistants import assistant_store
 from sessions_app.assistants.assistant_queries import PREFIX, assistant_of, list_assistants, load_assistant
-from sessions_app.conf import checked_config, default_model, get_spec
+from sessions_app.conf import default_model, get_spec
 
 MOST_OFFERED = 200  # assistants in a list of models
 
@@ -22,7 +21,7 @@ def create_assistant(*, owner_id: int, uploads: Sequence[Upload] = (), **values:
     """:raises MnesisError: as ``assistant_store.create_assistant`` and ``keep_uploads``
     :raises InvalidRequest: it names a tool that its owner does not have.
     """
-    _check_tools(values, owner_id)
+    check_default_tools(values.get("config"), owner_id=owner_id)
     kept = keep_uploads(uploads, owner_id=owner_id)
     return assistant_store.create_assistant(owner_id=owner_id, added_files=kept, **values)
 
@@ -34,17 +33,9 @@ def update_assistant(
     :raises InvalidRequest: it names a tool that its owner does not have.
     """
     assistant_store.load_own_assistant(assistant_id, owner_id=owner_id)
-    _check_tools(values, owner_id)
+    check_default_tools(values.get("config"), owner_id=owner_id)
     kept = keep_uploads(uploads, owner_id=owner_id)
     return assistant_store.update_assistant(assistant_id, owner_id=owner_id, added_files=kept, **values)
-
-
-def missing_tools(assistant: AssistantRecord, *, user_id: int) -> list[str]:
-    """Return the tools of an assistant that are not there for a person, who is answered without them."""
-    has = {tool.spec.name for tool in list_tools(user_id=user_id)}
-    sources = {name.partition(SEPARATOR)[0] + SEPARATOR + EVERY for name in has if SEPARATOR in name}
-    said = assistant.config.get("turn", {}).get("tools", ())
-    return [name for name in said if name not in has and name not in sources]
 
 
 def model_in_assistant(assistant: AssistantRecord, *, user_id: int) -> str:
@@ -103,9 +94,3 @@ def model_in_session(model: str, session: SessionRecord) -> str:
     if has is None or has.id != model.removeprefix(PREFIX):
         raise InvalidRequest("this session did not begin with this assistant; begin a new one", field="model")
     return session.model
-
-
-def _check_tools(values: dict[str, Any], owner_id: int) -> None:
-    if config := values.get("config"):
-        checked_config(config)
-        check_tools(config.get("turn", {}).get("tools", ()), user_id=owner_id)

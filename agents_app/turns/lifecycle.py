@@ -18,6 +18,7 @@ from django_q.tasks import async_task
 from agents_app.tools.registry import check_tools
 from agents_app.turns import claim
 from agents_app.turns.assistants import model_in_assistant
+from agents_app.turns.defaults import defaults_of
 from agents_app.turns.leaving import hide_session
 from agents_app.turns.runner import runner
 from agents_app.turns.transactions import TurnEnd
@@ -96,8 +97,8 @@ def create_session(
 
     :param external_id: what the caller calls it; with owner and origin it names one session
     :param host_mode: whether it stays alive for messages of peers, who address it by ``peer_name``, or else as ``agent``
-    :param project_id: one of the owner's projects, whose model it has unless another one is named
-    :param assistant_id: one that the owner may use, whose newest version it keeps; what is named here stands above that
+    :param project_id: one of the owner's projects, whose model and configuration it has as they are now, unless others are named
+    :param assistant_id: one that the owner may use, whose newest version it keeps; this stands above the project, and what is named here above both
     :param temporary: whether it is a temporary chat, as one that begins from a temporary chat always is
     :raises TemporaryNotPermitted: the site does not let people begin temporary chats.
     :raises SessionTemporary: a temporary chat is in no project, and takes no messages of peers.
@@ -113,7 +114,7 @@ def create_session(
     alias = alias or (model_in(project, user_id=owner.pk) if project else "") or default_model()
     get_spec(alias, user_id=owner.pk)
     checked = _check_config(config or {}, owner_id=owner.pk)
-    both = layered(assistant.config, config or {}) if assistant else config
+    both = layered(defaults_of(project, assistant), config or {})
     _check_title(title, checked.limits.title_characters)
     claim.check_stored("agent", agent, AGENT_LENGTH)
     claim.check_length("system_prompt", system_prompt, checked.limits.message_characters)

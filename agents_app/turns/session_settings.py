@@ -14,19 +14,20 @@ from django.contrib import messages
 from django.forms.boundfield import BoundWidget
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils.formats import localize
 from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from agents_app.tools.registry import EVERY, SHIPPED, list_tools
 from agents_app.turns import lifecycle
 from mnesis_core.config import BOUNDS, LONGEST_INSTRUCTIONS
-from mnesis_core.errors import MnesisError
+from mnesis_core.errors import MnesisError, ModelNotFoundError
 from mnesis_core.llm.parameters import EFFORTS, PROVIDER_TOOLS, VERBOSITIES, read_stored
-from mnesis_core.records import SessionRecord
+from mnesis_core.records import AssistantRecord, ProjectRecord, SessionRecord
 from mnesis_core.text import printable_json
 from mnesis_core.turns.mcp_servers import SEPARATOR
-from sessions_app.conf import instructions_of, session_config, site_config
-from sessions_app.pages.markdown import format_number
+from sessions_app.conf import instructions_of, list_models, session_config, site_config
+from sessions_app.pages.markdown import format_money, format_number
 from sessions_app.pages.views import reader_of, signed_in_to_change
 from sessions_app.record.session_queries import load_session
 
@@ -185,13 +186,14 @@ class ConfigForm(forms.Form):
         initial["read_only"] = config.turn.read_only
         if initial["cost"]:
             initial["cost"] = f"{initial['cost'] / MICROS:.10g}"
-        super().__init__(data, initial=printable_json(initial))
+        initial = printable_json(initial)
+        super().__init__(data, initial=initial)
         self._tools = {tool.spec.name: tool for tool in list_tools(user_id=user_id)}
         every = sorted({tool.source + SEPARATOR + EVERY for tool in self._tools.values() if tool.source != SHIPPED})
-        names = dict.fromkeys((*self._tools, *every, *config.turn.tools))
+        names = dict.fromkeys((*self._tools, *every, *initial["tools"]))
         self.fields["tools"].choices = [(name, name) for name in names]  # type: ignore[attr-defined]
         asked = dict.fromkeys(
-            (*(name for name, tool in self._tools.items() if not tool.needs_approval), *config.turn.ask_before)
+            (*(name for name, tool in self._tools.items() if not tool.needs_approval), *initial["ask_before"])
         )
         self.fields["ask_before"].choices = [(name, name) for name in asked]  # type: ignore[attr-defined]
         limits = site_config().limits.session
@@ -252,6 +254,73 @@ class ConfigForm(forms.Form):
     def refuse(self, error: MnesisError) -> None:
         names = {name: name for name in self.fields} | {place: name for name, place in PLACES.items()}
         self.add_error(names.get(str(error.details.get("field"))), gettext(error.message))
+
+
+class DefaultsForm(ConfigForm):
+    """What an assistant's or a project's owner says of it, and of sessions that begin with it."""
+
+    name = forms.CharField(max_length=1_000, label=_("Name"), widget=forms.TextInput(attrs={"dir": "auto"}))
+    model = forms.ChoiceField(required=False, label=_("Model"))
+
+    def __init__(
+        self,
+        data: Any,
+        *,
+        said: AssistantRecord | ProjectRecord | None,
+        any_model: Any,
+        told: Any,
+        user_id: int,
+        **initially: Any,
+    ) -> None:
+        """:param any_model: in words, the model of sessions where no other is chosen here
+        :param told: in words, when the model is told the instructions
+        """
+        model = said.model if said else ""
+        super().__init__(
+            data,
+            own=said.config if said else {},
+            instructions=said.instructions if said else "",
+            user_id=user_id,
+            name=said.name if said else "",
+            model=model,
+            **initially,
+        )
+        self.fields["instructions"].help_text = told
+        models = dict.fromkeys((*(spec.alias for spec in list_models(user_id=user_id)), *([model] if model else ())))
+        choices = [("", any_model), *((alias, alias) for alias in models)]
+        self.fields["model"].choices = choices  # type: ignore[attr-defined]
+
+    def values(self) -> dict[str, Any]:
+        """Return name, instructions, model and configuration; only of a valid form."""
+        given = {name: self.cleaned_data[name] for name in ("name", "instructions", "model")}
+        return given | {"config": self.changed_config()}
+
+    def refuse(self, error: MnesisError) -> None:
+        if isinstance(error, ModelNotFoundError):
+            self.add_error("model", gettext("This model no longer exists or is not available to you."))
+        else:
+            super().refuse(error)
+
+
+def facts_of(config: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return what a configuration says, as the form does: labels and values."""
+    said = [(name, value_at(config, place)) for name, place in PLACES.items()]
+    return [(_label(name), _in_words(name, value)) for name, value in said if value is not None]
+
+
+def _label(name: str) -> str:
+    return str(ConfigForm.base_fields["tools_from" if name == "tools" else name].label)
+
+
+def _in_words(name: str, value: Any) -> str:
+    words = dict(getattr(ConfigForm.base_fields[name], "choices", ()))
+    if isinstance(value, bool):
+        return gettext("Yes") if value else gettext("No")
+    if isinstance(value, list):
+        return ", ".join(str(words.get(each, each)) for each in value) or gettext("None")
+    if name == "cost":
+        return format_money(value)
+    return format_number(value) if isinstance(value, int) else str(words.get(value, localize(value)))
 
 
 class SettingsForm(ConfigForm):

@@ -16,13 +16,11 @@ from mnesis_core.errors import AssistantNotYours, FileReferenceNotFoundError, In
 from mnesis_core.records import AssistantFileRecord, AssistantRecord, new_id
 from mnesis_core.text import checked_name, encode_text
 from sessions_app.assistants.assistant_queries import load_assistant, people_named
-from sessions_app.conf import checked_config, get_spec, site_config
+from sessions_app.conf import check_defaults, get_spec
 from sessions_app.models import Assistant, AssistantGrant, AssistantVersion
 from sessions_app.record.organisation_store import home_of, ref_of
 
 MOST_STARTERS, MOST_SHARED, MOST_FILES = 8, 100, 20
-SECTIONS = ("parameters", "turn", "max_output_tokens", "limits")
-"""What an assistant may configure of its sessions: nothing that names another model, which its users may not have."""
 
 
 def create_assistant(
@@ -173,18 +171,7 @@ def _check_found(field: str, named: Sequence[str], found: Mapping[str, Any], wor
 
 
 def _checked(owner_id: int, said: dict[str, Any]) -> dict[str, Any]:
-    config = said.get("config", {})
-    for section in config:
-        if section not in SECTIONS:
-            raise InvalidRequest(
-                f"an assistant configures {', '.join(SECTIONS)}, not {section[:100]!r}", field=f"config.{section[:100]}"
-            )
-    of_site, turn = site_config().turn, checked_config(config).turn
-    # Who chooses a colleague's assistant has not read its settings.
-    if not set(of_site.ask_before) <= set(turn.ask_before):
-        raise InvalidRequest("an assistant asks at least before what the site asks before", field="turn.ask_before")
-    if of_site.read_only and not turn.read_only:
-        raise InvalidRequest("this site has tools only read, and so do its assistants", field="turn.read_only")
+    check_defaults(said.get("config", {}), of="an assistant")
     if len(said.get("instructions", "")) > LONGEST_INSTRUCTIONS:
         raise InvalidRequest(f"instructions may have {LONGEST_INSTRUCTIONS:,} characters", field="instructions")
     if len(said.get("starters", ())) > MOST_STARTERS:

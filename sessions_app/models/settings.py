@@ -7,7 +7,7 @@ from django.db import models
 
 from mnesis_core.llm.interface import LimitSource
 from mnesis_core.text import STORED_NAME_CHARACTERS
-from sessions_app.database.fields import EncodedCharField, EncodedTextField, IdField
+from sessions_app.database.fields import EncodedCharField, EncodedJSONField, EncodedTextField, IdField
 from sessions_app.models.record import ID_LENGTH, Organisation, Person
 
 
@@ -26,6 +26,8 @@ class Project(models.Model):
     instructions = EncodedTextField(blank=True, default="")
     model = models.CharField(max_length=100, blank=True, default="")
     """The model of sessions that begin in the project; empty if it has no say."""
+    config = EncodedJSONField(default=dict, blank=True)
+    """What it configures of sessions that begin in it, in the form of a session's configuration. They keep a copy."""
     created_at = models.DateTimeField()
     updated_at = models.DateTimeField()
 

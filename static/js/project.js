@@ -1,13 +1,12 @@
-// The page of a project: its owner edits it and its members, and a member leaves it.
+// The page of a project: its owner changes its files and members, and a member leaves it.
 import { call, fetchPart } from "./api.js";
 import { sendBytes } from "./bytes.js";
 import { showError } from "./composer.js";
-import { open, watchClosing } from "./dialogs.js";
+import { watchClosing } from "./dialogs.js";
 import { formatPercent, gettext } from "./i18n.js";
 
 const page = document.getElementById("project");
 const api = `/api/projects/${encodeURIComponent(page.dataset.project)}`;
-const edit = document.getElementById("edit-project");
 const end = document.getElementById("end-project");
 const adding = document.getElementById("add-member");
 
@@ -83,24 +82,19 @@ picker?.addEventListener("change", async () => {
   picker.value = "";
 });
 
-/* What its owner says of it, and its members */
+/* Its members */
 
-onSubmit(edit?.querySelector("form"), "edit-project-error", async ({ name, instructions, model }) => {
-  await call("PATCH", api, { name: name.value, instructions: instructions.value, model: model.value });
-  location.reload();
-});
 onSubmit(adding, "members-error", async ({ name }) => {
   await call("POST", `${api}/members`, { name: name.value.trim() });
   location.reload();
 });
 onSubmit(end.querySelector("form"), "end-project-error", async () => {
-  const isOwner = Boolean(edit);
+  const isOwner = Boolean(adding);
   await (isOwner ? call("DELETE", api) : call("POST", `${api}/leave`));
   location.replace(page.dataset.projects);
 });
 
 page.addEventListener("click", ({ target }) => {
-  if (target.closest("[data-edit-project]")) open(edit);
   if (target.closest("[data-end-project]")) end.showModal();
   if (target.closest("[data-add-files]")) picker.click();
   const file = target.closest("[data-remove-file]")?.closest("li");

@@ -13,7 +13,8 @@ from django.db import IntegrityError, connection
 from django.test import Client
 
 from agents_app.turns import assistants, lifecycle
-from agents_app.turns.assistants import missing_tools, offered_assistants
+from agents_app.turns.assistants import offered_assistants
+from agents_app.turns.defaults import missing_tools
 from audit_app.proof.verify import verify_session
 from audit_app.transfer.export import export_session
 from mnesis_core.config import LONGEST_INSTRUCTIONS
@@ -252,7 +253,7 @@ def test_a_tool_that_is_gone_is_said_and_left_out(assistant: AssistantRecord, al
     gone = assistant_store.update_assistant(
         assistant.id, owner_id=alice.pk, config={"turn": {"tools": ["calculator", "harbour__tides"]}}
     )
-    assert missing_tools(gone, user_id=alice.pk) == ["harbour__tides"]
+    assert missing_tools(gone.config, user_id=alice.pk) == ["harbour__tides"]
     assert begin_with(gone, alice).assistant_version_id == gone.version_id
     client.force_login(alice)
     assert "harbour__tides" in client.get(f"/assistants/{gone.id}/").content.decode()

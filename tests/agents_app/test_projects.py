@@ -249,7 +249,12 @@ def test_names_of_any_writing_are_kept_and_shown_with_what_they_hide(alice: User
     name = "ضوء \u202eevil 🌙 <script>alert(1)</script>"
     made = client.post("/api/projects", json.dumps({"name": name}), content_type="application/json")
     assert made.status_code == 201
-    for path, edited in ((f"/projects/{made.json()['id']}/", 1), ("/projects/", 0), ("/sessions/sidebar/", 0)):
+    for path, edited in (
+        (f"/projects/{made.json()['id']}/", 0),
+        (f"/projects/{made.json()['id']}/change/", 1),
+        ("/projects/", 0),
+        ("/sessions/sidebar/", 0),
+    ):
         page = client.get(path).content.decode()
         assert "ضوء" in page
         assert page.count("\u202e") == edited  # only in the field in which it can be deleted
@@ -272,7 +277,7 @@ def test_a_member_sees_the_project_and_changes_nothing_of_it(shared: ProjectReco
         assert (answer.status_code, answer.json()["error"]["code"]) == (403, "PROJECT_NOT_YOURS")
     page = client.get(f"/projects/{shared.id}/").content.decode()
     assert "Speak of boats." in page
-    assert "data-edit-project" not in page
+    assert f"/projects/{shared.id}/change/" not in page
     assert client.post(f"{path}/leave").status_code == 200
     assert client.get(path).status_code == client.get(f"/projects/{shared.id}/").status_code == 404
 

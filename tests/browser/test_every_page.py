@@ -30,7 +30,7 @@ SETTLES = 250
 """Milliseconds, until a page has taken notice of its new width."""
 
 PAGES: dict[str, tuple[str, ...]] = {
-    "new-chat": (), "session-list": (), "trash": (), "prompts": (), "prompt": ("prompt_id",), "projects": (), "project": ("project_id",), "assistants": (), "assistant-add": (), "assistant": ("assistant_id",), "assistant-change": ("assistant_id",), "shares": (), "keys": (), "shared": ("token",), "session": ("session_id",), "session-settings": ("session_id",), "search": (), "memory": (), "import": (), "health": (), "observe": (), "people": (), "invite": (), "person": ("account_id",), "evaluations": (), "evaluation": ("report_id",), "usage": (), "models": (), "help": (), "help-page": ("name",),
+    "new-chat": (), "session-list": (), "trash": (), "prompts": (), "prompt": ("prompt_id",), "projects": (), "project": ("project_id",), "project-change": ("project_id",), "assistants": (), "assistant-add": (), "assistant": ("assistant_id",), "assistant-change": ("assistant_id",), "shares": (), "keys": (), "shared": ("token",), "session": ("session_id",), "session-settings": ("session_id",), "search": (), "memory": (), "import": (), "health": (), "observe": (), "people": (), "invite": (), "person": ("account_id",), "evaluations": (), "evaluation": ("report_id",), "usage": (), "models": (), "help": (), "help-page": ("name",),
     "model-add": (), "model-change": ("alias",), "model-remove": ("alias",), "tools": (), "server-add": (),
     "server-change": ("server",), "server-remove": ("server",), "server-tools": ("server",), "runs": (), "run": ("run_id",),
     "run-item": ("run_id", "number"), "files": (), "file": ("file_id",), "set-password": (),
@@ -44,7 +44,7 @@ PAGES: dict[str, tuple[str, ...]] = {
 QUERIES = {"search": "?q=script", "usage": "?person=%2A", "session-list": "?q=hidden", "observe": "?q=-model%3Anosuch"}
 """What is asked for besides, so that there is something to show."""
 PARTS = {
-    "session-shares", "project-files", "session-project", "session-move", "shared-messages", "shared-text", "shared-raw", "shared-file", "palette", "sidebar-rows", "sidebar-states", "session-rows", "session-states", "session-row", "session-menu", "session-messages", "message", "message-text",
+    "session-shares", "project-files", "project-settings", "session-project", "session-move", "shared-messages", "shared-text", "shared-raw", "shared-file", "palette", "sidebar-rows", "sidebar-states", "session-rows", "session-states", "session-row", "session-menu", "session-messages", "message", "message-text",
     "message-said", "message-question", "message-records", "part-text", "part-raw", "session-context", "session-compactions", "run-rows",
     "run-progress", "run-charts", "run-items", "run-item-input", "run-try-output", "run-try-prompt", "part-runs",
     "file-rows", "file-lines", "file-picture", "file-references", "import-status", "inspect-totals", "inspect-turns", "inspect-turn-steps",

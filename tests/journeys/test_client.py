@@ -86,7 +86,10 @@ def test_an_assistant_with_its_versions(client: Client, tmp_path: Path):
 
 def test_a_project_with_its_sessions_and_members(client: Client):
     project = client.create_project(name="Harbour", instructions="Speak of boats.")
+    config = {"max_output_tokens": 50}
+    assert client.update_project(project["id"], config=config)["config"] == config
     session = client.create_session(project_id=project["id"])
+    assert session["config"] == config
     assert (session["project_id"], project["is_owner"]) == (project["id"], True)
     assert [item["id"] for item in client.sessions(project_id=project["id"])] == [session["id"]]
     assert client.update_project(project["id"], name="Quay")["name"] == "Quay"

@@ -65,6 +65,8 @@ class ProjectSettings(TypedDict, total=False):
     name: str
     instructions: str
     model: str
+    config: dict[str, Any]
+    """Of sessions that begin in it, in the form of a session's: ``parameters``, ``turn``, ``max_output_tokens`` and ``limits``."""
 
 
 class PromptSettings(TypedDict, total=False):

@@ -132,6 +132,7 @@ class Project(TypedDict):
     name: str
     instructions: str
     model: str
+    config: dict[str, Any]
     owner_name: str
     is_owner: bool
     created_at: str

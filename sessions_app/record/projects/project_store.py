@@ -15,17 +15,19 @@ from mnesis_core.config import LONGEST_INSTRUCTIONS
 from mnesis_core.errors import InvalidRequest, ProjectMemberNotFoundError, ProjectNotYours
 from mnesis_core.records import ProjectRecord, new_id
 from mnesis_core.text import checked_name, encode_text
-from sessions_app.conf import get_spec
+from sessions_app.conf import check_defaults, get_spec
 from sessions_app.models import Person, Project, ProjectMember
 from sessions_app.record.organisation_store import home_of, ref_of
 from sessions_app.record.projects.project_queries import MOST_MEMBERS, load_project
 
 
-def create_project(*, owner_id: int, name: str, instructions: str = "", model: str = "") -> ProjectRecord:
-    """:raises InvalidRequest: the name is empty, or it or the instructions are too long.
+def create_project(
+    *, owner_id: int, name: str, instructions: str = "", model: str = "", config: dict[str, Any] | None = None
+) -> ProjectRecord:
+    """:raises InvalidRequest: the name is empty, or a value is out of its bounds.
     :raises ModelNotFoundError: there is no such model, or this person may not use it.
     """
-    values = _checked(owner_id, name=name, instructions=instructions, model=model)
+    values = _checked(owner_id, {"name": name, "instructions": instructions, "model": model, "config": config or {}})
     now, ref = timezone.now(), ref_of(owner_id)
     with transaction.atomic():
         project = Project.objects.create(
@@ -47,16 +49,22 @@ def update_project(
     name: str | None = None,
     instructions: str | None = None,
     model: str | None = None,
+    config: dict[str, Any] | None = None,
 ) -> ProjectRecord:
     """Change what is not ``None``. New instructions hold from the next turn on, in every session of the project.
 
+    A model and a configuration are for sessions that begin from then on.
+
     :raises ProjectNotFoundError: there is no such project, or this person is not a member of it.
     :raises ProjectNotYours: this person is not its owner.
-    :raises InvalidRequest: the name is empty, or it or the instructions are too long.
-    :raises ModelNotFoundError: there is no such model, or this person may not use it.
+    :raises InvalidRequest, ModelNotFoundError: as ``create_project``
     """
-    load_own_project(project_id, owner_id=owner_id)
-    values = _checked(owner_id, name=name, instructions=instructions, model=model)
+    before = load_own_project(project_id, owner_id=owner_id)
+    given = {"name": name, "instructions": instructions, "model": model, "config": config}
+    # What stays is not checked again: a model that is gone does not keep its project from being renamed.
+    values = _checked(
+        owner_id, {name: said for name, said in given.items() if said not in (None, getattr(before, name))}
+    )
     Project.objects.filter(pk=project_id).update(**values, updated_at=timezone.now())
     return load_project(project_id, user_id=owner_id)
 
@@ -129,12 +137,12 @@ def load_own_project(project_id: str, *, owner_id: int) -> ProjectRecord:
     return project
 
 
-def _checked(owner_id: int, **values: str | None) -> dict[str, Any]:
-    given = {name: value for name, value in values.items() if value is not None}
-    if "name" in given:
-        given["name"] = checked_name(given["name"], of="project")
-    if len(given.get("instructions", "")) > LONGEST_INSTRUCTIONS:
+def _checked(owner_id: int, said: dict[str, Any]) -> dict[str, Any]:
+    if "name" in said:
+        said["name"] = checked_name(said["name"], of="project")
+    if len(said.get("instructions", "")) > LONGEST_INSTRUCTIONS:
         raise InvalidRequest(f"instructions may have {LONGEST_INSTRUCTIONS:,} characters", field="instructions")
-    if given.get("model"):
-        get_spec(given["model"], user_id=owner_id)
-    return given
+    if said.get("model"):
+        get_spec(said["model"], user_id=owner_id)
+    check_defaults(said.get("config", {}), of="a project")
+    return said
