@@ -203,7 +203,7 @@ class SummaryCalls(ModelCaller[Answer]):
 
     async def finish(self, call: RunningCall, reply: Reply) -> Answer:
         attempt = attempt_of(self.question, self.judge(reply), reply.usage)
-        end = end_of_reply(reply, call.planned.spec)
+        end = end_of_reply(reply, call.planned.spec, began=call.began)
         self.tries.cost_micros += end.usage.cost_micros or 0
 
         def write() -> str:

@@ -435,7 +435,10 @@ class FileCalls(ModelCaller[Asked]):
         if isinstance(reply.error, ModelCallAbandoned):
             end, problem = _abandoned(), ModelCallAbandoned.code
         else:
-            end, problem = end_of_reply(reply, call.planned.spec), problem_of(reply, self._question.beginning)
+            end, problem = (
+                end_of_reply(reply, call.planned.spec, began=call.began),
+                problem_of(reply, self._question.beginning),
+            )
         self._asked = Asked(
             alias=call.planned.spec.alias,
             question=self._question,

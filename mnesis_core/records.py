@@ -339,6 +339,7 @@ class MessageEnd:
     usage: UsageRecord = UsageRecord()
     usage_said: str = ""  # what the provider said of tokens, as JSON
     stop_sequence: str | None = None  # the stop text at which the answer ended, if the provider says so
+    first_token_ms: int | None = None  # from the call's beginning to the first piece of a streamed answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -380,6 +381,7 @@ class CallRecord(HasError):
     # What the provider said of tokens, as JSON, whether it can be true or not; None for nothing.
     usage_said: str | None
     stop_sequence: str | None  # the stop text at which the answer ended, if the provider says so
+    first_token_ms: int | None  # from the beginning to the first piece; None if nothing came, or it was not streamed
 
 
 class Thumb(StrEnum):

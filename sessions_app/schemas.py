@@ -248,6 +248,8 @@ class CallOut(Out):
     finish_reason: str | None
     stop_sequence: str | None
     """The stop text at which the answer ended, if the provider says so."""
+    first_token_ms: int | None
+    """Milliseconds from the beginning of the call to the first text, reasoning or tool call of a streamed answer."""
     error: ErrorBody | None
     created_at: datetime
     ended_at: datetime | None

@@ -141,7 +141,7 @@ class LlmExecutor(ItemExecutor[PlannedCall, tuple[Reply, int, int]]):
 
     def settle(self, started: StartedItem[PlannedCall], answer: tuple[Reply, int, int]) -> Settlement:
         item, (reply, times, duration_ms) = started.item, answer
-        end = end_of_reply(reply, self.spec)
+        end = end_of_reply(reply, self.spec, began=started.started)
         attempt = AttemptOutcome(
             output=reply.text,
             usage=end.usage,

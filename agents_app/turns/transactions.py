@@ -43,7 +43,7 @@ from mnesis_core.messages import (
 )
 from mnesis_core.records import MessageEnd, TurnRecord, TurnState, UsageRecord, add_usage
 from mnesis_core.spending import ONE_TOOL_CALL, LimitUse
-from mnesis_core.turns.options import Made, call_made, end_of_reply, usage_record
+from mnesis_core.turns.options import Made, call_made, end_of_reply, first_token_ms, usage_record
 from sessions_app.database.outages import log_outage
 from sessions_app.database.threads import AWAY, ServerUnreachable, db
 from sessions_app.llm import model_store
@@ -129,6 +129,7 @@ class Answer:
     made: dict[int, llm.MadePicture] = field(default_factory=dict)  # by the places of their parts
     texts: list[list[str]] = field(default_factory=list)  # for each part, the pieces that came
     types: list[str] = field(default_factory=list)
+    first_at: float | None = None  # when the first text or reasoning came, by ``time.monotonic``
     lengths: list[int] = field(default_factory=list)
     # By their places among the parts, those that come whole.
     whole: dict[int, ProviderPart | ProviderToolPart | CitationPart | ShownPart] = field(default_factory=dict)
@@ -219,6 +220,8 @@ class Answer:
             if isinstance(part, JOURNALLED):
                 self._keep(json.dumps(asdict(part), ensure_ascii=False))
             return
+        if self.first_at is None:
+            self.first_at = time.monotonic()
         kind = _STREAMED[type(delta)].type
         if not self.types or self.types[-1] != kind:
             self._begin(kind)
@@ -312,7 +315,7 @@ def held(turn: TurnRecord) -> Iterator[Change]:
 
 def end_step(turn: TurnRecord, step: Step, reply: llm.Reply) -> list[OpenCall]:
     """Make parts of what was streamed and write every number, once; return the tool calls, which are to be run."""
-    end = end_of_reply(reply, step.call.planned.spec)
+    end = end_of_reply(reply, step.call.planned.spec, began=step.call.began)
     calls = list(reply.tool_calls) if reply.error is None else []
     tools = step.parts_of(calls)
     parts = message_queries.prepare_parts([*step.answer.parts, *tools])
@@ -420,6 +423,7 @@ def finish_turn(
                 error_code=end.error_code,
                 error_message=end.error_message,
                 usage=step.used_so_far(),
+                first_token_ms=first_token_ms(step.answer.first_at, began=step.call.began),
             )
             message_store.append_parts(record, message_id=step.message_id, parts=write_made(record, said, pictures))
             turn_store.end_call(record, step.call.id, message_end, attempts=step.call.attempts)

@@ -21,6 +21,8 @@ HEAD = (
     gettext_lazy("Errors"),
     gettext_lazy("Median latency"),
     gettext_lazy("95 % within"),
+    gettext_lazy("Median first token"),
+    gettext_lazy("95 % within"),
     gettext_lazy("Tokens"),
     gettext_lazy("Cost"),
     gettext_lazy("Compactions"),
@@ -54,7 +56,11 @@ def draw_course(
         _draw_sum(name, values, said, say, say_short, is_of_sessions=place == 0)
         for place, (name, values, say, say_short) in enumerate(sums)
     ]
-    charts.insert(3, _draw_latency(numbers, said))
+    firsts = [(each.first_median_ms, each.first_slow_ms) for each in numbers]
+    charts[3:3] = [
+        _draw_times(_("Latency"), [(each.median_ms, each.slow_ms) for each in numbers], said),
+        _draw_times(_("First token"), firsts, said),
+    ]
     ends = [
         date_format(time, "j M")
         for time in dict.fromkeys((since, since + (until - since) / 2, until - timedelta(seconds=1)))
@@ -98,20 +104,18 @@ def _draw_sum(
     )
 
 
-def _draw_latency(numbers: Sequence[Numbers], said: Sequence[str]) -> Chart:
-    """Draw the median of each time, and above it how far the slowest but 5 % reach."""
-    most = round_up(max((each.slow_ms or 0 for each in numbers), default=0)) or 1
+def _draw_times(name: str, times: Sequence[tuple[int | None, int | None]], said: Sequence[str]) -> Chart:
+    """Draw the median of each hour or day, and above it how far the slowest but 5 % reach."""
+    slowest = max((slow for _median, slow in times if slow is not None), default=None)
+    most = round_up(slowest or 0) or 1
     bars = []
-    for index, (time, each) in enumerate(zip(said, numbers, strict=True)):
-        median, slow = each.median_ms or 0, each.slow_ms or 0
-        heights = {"series-1": median * HEIGHT / most, "series-2": (slow - median) * HEIGHT / most}
-        bar = draw_bar(index, len(numbers), DAY_GAP, heights if each.slow_ms is not None else {})
+    for index, (time, (median, slow)) in enumerate(zip(said, times, strict=True)):
+        heights = {"series-1": (median or 0) * HEIGHT / most, "series-2": ((slow or 0) - (median or 0)) * HEIGHT / most}
+        bar = draw_bar(index, len(times), DAY_GAP, heights if slow is not None else {})
         title = _("%(time)s: median %(median)s, 95 %% within %(slow)s")
-        told = {"time": time, "median": _took(each.median_ms), "slow": _took(each.slow_ms)}
-        bars.append(replace(bar, title=title % told))
-    slowest = max((each.slow_ms for each in numbers if each.slow_ms is not None), default=None)
+        bars.append(replace(bar, title=title % {"time": time, "median": _took(median), "slow": _took(slow)}))
     return Chart(
-        name=_("Latency"),
+        name=name,
         sentence=pgettext("usage", "None") if slowest is None else _("Median (dark) and 95th percentile"),
         highest=_took(round(most)) if slowest else "",
         middle=_took(round(most / 2)) if slowest else "",
@@ -124,7 +128,7 @@ def _row(time: str, each: Numbers, compactions: int) -> tuple[str, ...]:
     return (
         time,
         *map(format_number, (each.sessions, each.calls, each.errors)),
-        *(_took(each.median_ms), _took(each.slow_ms)),
+        *map(_took, (each.median_ms, each.slow_ms, each.first_median_ms, each.first_slow_ms)),
         format_number(each.tokens),
         format_money(each.cost_micros),
         format_number(compactions),

@@ -242,7 +242,7 @@ class ReflectionCalls(ModelCaller[Found]):
         return await complete_or_abandon(call.planned.model, request, prompt_tokens=call.planned.prompt_tokens)
 
     async def finish(self, call: RunningCall, reply: Reply) -> Found:
-        end = end_of_reply(reply, call.planned.spec)
+        end = end_of_reply(reply, call.planned.spec, began=call.began)
         self.tokens_input += reply.usage.input_tokens
         self.tokens_output += reply.usage.output_tokens
         self.cost_micros += end.usage.cost_micros or 0

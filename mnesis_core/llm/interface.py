@@ -175,6 +175,8 @@ class Reply:
     # What the provider said of tokens, as JSON in 2,000 characters, whether it can be true or not.
     usage_said: str = ""
     stop_sequence: str | None = None  # the stop text at which it ended, if the provider says so
+    # When the first text, reasoning or tool call came, by ``time.monotonic``; None if none came, or all at once.
+    first_at: float | None = None
     outcome: Outcome = Outcome.COMPLETE
     error: ModelError | None = None  # set unless the outcome is COMPLETE
 

@@ -7,6 +7,7 @@ import base64
 import json
 import re
 import secrets
+import time
 from collections.abc import Awaitable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -112,6 +113,7 @@ class PartialAnswer:
     _text_began: int = 0  # where in it the provider's own text began
     _has_moved: bool = False  # Whether what came so far cannot be given back block for block.
     _cited: list[CitationPart] = field(default_factory=list)  # by this part
+    _first_at: float | None = None
 
     @property
     def has_begun(self) -> bool:
@@ -122,16 +124,19 @@ class PartialAnswer:
         self._text.append(taken)
         self._part.append(taken)
         self._length += len(taken)
+        self._note_first(text)
         return [TextDelta(text=taken)] if taken else []
 
     def add_reasoning(self, text: str) -> list[ReasoningDelta]:
         taken = self._take(text)
         self._reasoning.append(taken)
+        self._note_first(text)
         return [ReasoningDelta(text=taken)] if taken else []
 
     def add_refusal(self, text: str) -> list[RefusalDelta]:
         taken = self._take(text)
         self._refusal.append(taken)
+        self._note_first(text)
         return [RefusalDelta(text=taken)] if taken else []
 
     def add_opaque(self, block: OpaqueBlock, *, is_of_call: bool = False) -> list[OpaqueBlock]:
@@ -212,6 +217,7 @@ class PartialAnswer:
 
     def add_fragment(self, *, index: int, id: str, name: str, arguments: str) -> None:
         """Add a piece of a tool call. Only the first piece of a call has an id and a name."""
+        self._note_first(id or name or arguments)
         call = self._current.get(index)
         # Some servers number every call 0: another id, or without ids a name after whole arguments, begins a new one.
         if call is not None and (id or call.id):
@@ -260,6 +266,7 @@ class PartialAnswer:
             usage=usage,
             usage_said=usage_said[:LONGEST_USAGE],
             stop_sequence=stop_sequence[:LONGEST_STOP] if isinstance(stop_sequence, str) else None,
+            first_at=self._first_at,
             outcome=outcome,
             error=error,
         )
@@ -284,6 +291,10 @@ class PartialAnswer:
         if not finish_reason:
             return Outcome.INCOMPLETE, (ModelReplyIncomplete() if self.has_begun else no_answer())
         return Outcome.COMPLETE, None
+
+    def _note_first(self, piece: str) -> None:
+        if piece and self._first_at is None:
+            self._first_at = time.monotonic()
 
     def _take(self, text: str) -> str:
         taken = text[: max(0, self.limit - self.size)]

@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -315,6 +315,7 @@ class AnswerReader:
         self._stop_sequence: Any = None
         self._counts: dict[str, Any] = {}
         self._error: ModelError | None = None
+        self._is_whole = False
 
     def feed(self, chunk: bytes) -> list[Item]:
         self._waiting += chunk
@@ -329,6 +330,7 @@ class AnswerReader:
         return items
 
     def read_whole(self, body: bytes) -> list[Item]:
+        self._is_whole = True
         with suppress(ValueError, RecursionError):
             value = json.loads(body)
             if isinstance(value, dict):
@@ -339,7 +341,7 @@ class AnswerReader:
         usage = self._usage()
         if usage is None and failure and not self.partial.has_begun:
             usage = Usage(input_tokens=0, output_tokens=0)
-        return self.partial.finish(
+        reply = self.partial.finish(
             finish_reason=self._reason,
             usage=usage,
             request_tokens=request_tokens,
@@ -347,6 +349,7 @@ class AnswerReader:
             stop_sequence=self._stop_sequence,
             failure=failure or self._error,
         )
+        return replace(reply, first_at=None) if self._is_whole else reply
 
     def _read_event(self, event: bytes) -> list[Item]:
         lines = [line[5:].strip() for line in event.splitlines() if line.startswith(b"data:")]

@@ -173,7 +173,11 @@ def usage_record(usage: Usage, *, cost: int | None) -> UsageRecord:
     )
 
 
-def end_of_reply(reply: Reply, spec: ModelSpec) -> MessageEnd:
+def end_of_reply(reply: Reply, spec: ModelSpec, *, began: float) -> MessageEnd:
+    """Return what a call's row says of its end.
+
+    :param began: when the call did, its attempts included, by ``time.monotonic``
+    """
     return MessageEnd(
         finish_reason=reply.finish_reason or None,
         outcome=reply.outcome.value,
@@ -182,7 +186,12 @@ def end_of_reply(reply: Reply, spec: ModelSpec) -> MessageEnd:
         usage=usage_record(reply.usage, cost=cost_micros(spec, reply.usage)),
         usage_said=reply.usage_said,
         stop_sequence=reply.stop_sequence,
+        first_token_ms=first_token_ms(reply.first_at, began=began),
     )
+
+
+def first_token_ms(first_at: float | None, *, began: float) -> int | None:
+    return None if first_at is None else max(0, round((first_at - began) * 1_000))
 
 
 def check_recorded(turn: RecordedTurn, *, characters: int) -> None:

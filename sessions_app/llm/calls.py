@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
@@ -153,6 +154,7 @@ class RunningCall:
     planned: PlannedCall
     message_id: str | None  # the message that the answer becomes, in a turn
     time_limit: LimitUse | None  # the spending limit on the time that the call may take
+    began: float = field(default_factory=time.monotonic)
     attempts: int = 1
 
 

@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('sessions_app', '0029_temporary_chats'),
+        ('sessions_app', '0030_first_tokens'),
     ]
 
     operations = [

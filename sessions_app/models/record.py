@@ -510,6 +510,8 @@ class ModelCall(UsageModel):
     """What the provider said of tokens, as JSON, whether it can be true or not."""
     stop_sequence = EncodedTextField(null=True, default=None)
     """The stop text at which the answer ended, if the provider says so."""
+    first_token_ms = models.BigIntegerField(null=True, default=None)
+    """From the beginning of the call, its attempts included, to the first text, reasoning or tool call that was streamed."""
     error_code = models.CharField(max_length=64, null=True)
     error_message = EncodedTextField(null=True)
     created_at = models.DateTimeField()
@@ -519,7 +521,7 @@ class ModelCall(UsageModel):
     rules = Rules(
         once=(
             *("attempts", "outcome", "finish_reason", "error_code", "error_message", "ended_at", "usage_said"),
-            "stop_sequence",
+            *("stop_sequence", "first_token_ms"),
             *USAGE_COLUMNS,
         ),
         steps={"state": (("running", "completed"), ("running", "failed"))},

@@ -406,7 +406,13 @@ def _copy_turn(
             end=None
             if row.finalized_at is None
             else record_of(
-                MessageEnd, row, model="", usage=message_queries.usage_of(row), usage_said="", stop_sequence=None
+                MessageEnd,
+                row,
+                model="",
+                usage=message_queries.usage_of(row),
+                usage_said="",
+                stop_sequence=None,
+                first_token_ms=None,
             ),
         )
     if original.ended_at is None or len(messages) < len(original.message_ids):

@@ -315,5 +315,6 @@ def _end_columns(record: Change, end: MessageEnd, attempts: int) -> dict[str, An
         "ended_at": record.now,
         "usage_said": end.usage_said or None,
         "stop_sequence": end.stop_sequence,
+        "first_token_ms": end.first_token_ms,
         **end_columns(end),
     }

@@ -630,6 +630,17 @@ async def test_the_text_at_which_an_answer_stopped_is_in_the_record(client, prov
 
 
 @pytest.mark.parametrize("stream", [True, False])
+async def test_the_first_token_of_an_answer_that_is_streamed_is_timed(client, provider, stream):
+    provider.say = lambda body: Saying(text="High.")
+    response = await client.send([user("Hi")], stream=stream)
+    assert b"High." in await content_of(response)
+    session_id = response.headers["X-Mnesis-Session"]
+    await settled(session_id)
+    [call] = await db(list_calls, session_id)
+    assert (call.first_token_ms is not None) == stream
+
+
+@pytest.mark.parametrize("stream", [True, False])
 async def test_searches_that_anthropic_runs_are_in_the_cost(client, provider, alice, stream):
     name = "anthropic/claude-sonnet-4-5"
     about = {"litellm_model": name, "prices_source": "litellm", "input_micros_per_million": 3_000_000}

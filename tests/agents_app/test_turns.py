@@ -10,8 +10,8 @@ import pytest
 
 from agents_app.turns import lifecycle
 from agents_app.turns.runner import runner
-from mnesis_core.errors import SessionArchived, SessionBusy, SessionNotRunning
-from mnesis_core.llm.interface import Source, Usage
+from mnesis_core.errors import ModelRefusedRequest, SessionArchived, SessionBusy, SessionNotRunning
+from mnesis_core.llm.interface import Source, ToolCall, Usage
 from mnesis_core.messages import ReasoningPart, TextPart
 from mnesis_core.providers.scripted import Step
 from mnesis_core.records import TurnState
@@ -43,6 +43,33 @@ async def test_an_answer_is_recorded_with_its_numbers_and_their_source(session, 
     assert call.usage_said == '{"prompt_tokens": 11, "of_thought": 3}'
     assert len(call.digest) == 64
     assert call.manifest
+
+
+async def test_the_first_text_reasoning_or_tool_call_of_a_call_is_timed(session, script):
+    script(
+        Step(text=("one ", "two ", "three"), delay_seconds=0.05),
+        Step(reasoning="hm", text=("one ", "two"), delay_seconds=0.05),
+        Step(tool_calls=(ToolCall(id="c1", name="no_such_tool", arguments="{}"),), delay_seconds=0.05),
+        Step(),
+        Step(error=ModelRefusedRequest()),
+    )
+    for message in ("Text", "Reasoning", "Call", "Refused"):
+        await say(session, message)
+    text, reasoning, called, nothing, refused = reversed(await db(list_calls, session.id))
+    took = (text.ended_at - text.created_at).total_seconds() * 1000
+    assert 50 <= text.first_token_ms <= took - 100 + 5
+    assert reasoning.first_token_ms < 50 <= called.first_token_ms
+    assert (nothing.first_token_ms, refused.first_token_ms) == (None, None)
+
+
+async def test_the_first_token_of_an_interrupted_answer_is_kept(session, script):
+    gate = asyncio.Event()
+    model = script(Step(text=("one ", "two"), gate=gate, gate_after=1))
+    turn = await begin(session, "Hello", until=model)
+    await db(lifecycle.interrupt, session.id, owner_id=session.owner_id)
+    assert (await ended(turn)).state == TurnState.CANCELLED
+    [call] = await db(list_calls, session.id)
+    assert call.first_token_ms is not None
 
 
 async def test_message_and_stub_are_durable_before_the_model_streams(session, script):

@@ -172,7 +172,7 @@ def test_charts_come_after_the_list(inspector: Client, anna: User) -> None:
     add_turn(new_session(anna), "Hello")
     assert 'hx-get="/observe/numbers/?q=person%3Aanna"' in page(inspector, "person:anna")
     charts = inspector.get("/observe/numbers/", {"q": "person:anna after:1d"}).content.decode()
-    for name in ("Sessions", "Calls", "Errors", "Latency", "Tokens", "Cost", "Compactions"):
+    for name in ("Sessions", "Calls", "Errors", "Latency", "First token", "Tokens", "Cost", "Compactions"):
         assert f"<strong>{name}</strong>" in charts
     assert "1 in total" in charts
     assert "by hour (UTC)" in charts

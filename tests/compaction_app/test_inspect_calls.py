@@ -106,6 +106,18 @@ def prune_newest(session: SessionRecord) -> None:
         message_store.tombstone_parts(record, [part.id])
 
 
+@pytest.mark.owner
+def test_the_first_token_is_shown_of_calls_that_have_one(session, reader, unguarded):
+    add_turn(session.id, "Hi")
+    [call] = list_calls(session.id)
+    assert "First token" not in page(reader, "inspect-call", session.id, call.id)
+    ModelCall.objects.filter(id=call.id).update(first_token_ms=340)
+    shown = page(reader, "inspect-call", session.id, call.id)
+    assert "First token" in shown
+    assert "340 ms" in shown
+    assert reader.get(f"/api/calls/{call.id}").json()["first_token_ms"] == 340
+
+
 async def test_a_phrase_that_was_compacted_away_leads_to_its_summary_and_to_the_calls_that_saw_it(
     session, script, reader
 ):

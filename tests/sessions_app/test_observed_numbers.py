@@ -24,12 +24,14 @@ NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
 
 
-def add_call(session_id: str, at: datetime, milliseconds: int, *, error: str | None = None) -> None:
-    """A call that began then and took so long."""
+def add_call(
+    session_id: str, at: datetime, milliseconds: int, *, error: str | None = None, first: int | None = None
+) -> None:
+    """A call that began then, took so long, and said something after ``first`` milliseconds."""
     ModelCall.objects.create(
         id=new_id("call"), session_id=session_id, model="demo", provider_model="demo/chat", digest="0" * 64,
         created_at=at, ended_at=at + timedelta(milliseconds=milliseconds), state="failed" if error else "completed",
-        error_code=error, tokens_input=100, tokens_output=20, cost_micros=7,
+        error_code=error, first_token_ms=first, tokens_input=100, tokens_output=20, cost_micros=7,
     )  # fmt: skip
 
 
@@ -67,6 +69,21 @@ def test_calls_are_counted_by_day_and_by_hour(anna: User) -> None:
     assert course("title:two").by_time[today].calls == 1
     assert course("title:nosuch").by_time == {}
     assert course("person:nobody -word").by_time == {}
+
+
+def test_first_tokens_are_those_of_streamed_calls_that_completed(anna: User) -> None:
+    session = new_session(anna)
+    for number in range(1, 21):
+        add_call(session, NOON, 5_000 - number, first=number * 10)
+    for number in range(5):
+        add_call(session, NOON, 1 + number)  # all at once
+    add_call(session, NOON, 9_000, first=8_000, error="RATE_LIMITED")
+    add_call(session, NOON - DAY, 7)
+    today = NOON.replace(hour=0)
+    numbers = course(since=NOON - 2 * DAY).by_time
+    assert (numbers[today].first_median_ms, numbers[today].first_slow_ms) == (100, 190)
+    assert (numbers[today].median_ms, numbers[today].slow_ms) == (4_987, 4_998)
+    assert (numbers[today - DAY].first_median_ms, numbers[today - DAY].median_ms) == (None, 7)
 
 
 def test_of_too_many_calls_only_the_newest_count_and_it_is_said(anna: User, monkeypatch: pytest.MonkeyPatch) -> None:

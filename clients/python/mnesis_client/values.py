@@ -285,6 +285,8 @@ class ModelCall(TypedDict):
     outcome: str | None
     finish_reason: str | None
     stop_sequence: str | None
+    first_token_ms: int | None
+    """Milliseconds to the first piece of a streamed answer."""
     error: ErrorInfo | None
     created_at: str
     ended_at: str | None

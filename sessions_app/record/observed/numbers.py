@@ -17,7 +17,9 @@ from sessions_app.record.observed.conditions import Observed
 
 MOST_CALLS = 50_000
 """The newest calls that are counted: these take about half a second."""
-_COLUMNS = "c.session_id, c.state, c.error_code, c.tokens_input, c.tokens_output, c.cost_micros"
+_COLUMNS = (
+    "c.session_id, c.state, c.error_code, c.tokens_input, c.tokens_output, c.cost_micros, c.first_token_ms AS first"
+)
 _SUMS = (
     "COUNT(DISTINCT session_id), COUNT(*), COUNT(error_code), COALESCE(SUM(COALESCE(tokens_input, 0)"
     " + COALESCE(tokens_output, 0)), 0), COALESCE(SUM(cost_micros), 0)"
@@ -35,6 +37,8 @@ class Numbers:
     cost_micros: int = 0
     median_ms: int | None = None  # from the beginning of a completed call to its end
     slow_ms: int | None = None  # 95 % took at most so long
+    first_median_ms: int | None = None  # from the beginning of a completed call to its first token, if it was streamed
+    first_slow_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,20 +60,31 @@ def load_course(observed: Observed, *, since: datetime, until: datetime, step: S
     )
     values = [adapt(since), adapt(until), *of_sessions]
     sums = fetch(f"SELECT at, {_SUMS} FROM ({calls}) AS c GROUP BY at", values)
-    ranked = (
-        "SELECT at, took, ROW_NUMBER() OVER (PARTITION BY at ORDER BY took) AS place,"
-        f" COUNT(*) OVER (PARTITION BY at) AS number FROM ({calls}) AS c WHERE state = 'completed' AND took IS NOT NULL"
-    )
-    # The nearest rank: the value that at least so many percent do not exceed.
-    ranks = ", ".join(f"MAX(CASE WHEN place = (number * {share} + 99) / 100 THEN took END)" for share in (50, 95))
-    took = {key: pair for key, *pair in fetch(f"SELECT at, {ranks} FROM ({ranked}) AS ranked GROUP BY at", values)}
+    ranked = f"SELECT at, {_ranked('took')}, {_ranked('first')} FROM ({calls}) AS c WHERE state = 'completed'"
+    ranks = f"SELECT at, {_ranks_of('took')}, {_ranks_of('first')} FROM ({ranked}) AS ranked GROUP BY at"
+    took = {key: map(_whole, times) for key, *times in fetch(ranks, values)}
     by_time = {}
     for key, *numbers in sums:
-        median, slow = took.get(key, (None, None))
-        counted = dict(zip(Numbers.__slots__, map(int, numbers), strict=False))
-        by_time[_time_of(key)] = Numbers(**counted, median_ms=_whole(median), slow_ms=_whole(slow))
+        counted = [*map(int, numbers), *took.get(key, ())]
+        by_time[_time_of(key)] = Numbers(**dict(zip(Numbers.__slots__, counted, strict=False)))
     is_cut = sum(numbers.calls for numbers in by_time.values()) == MOST_CALLS
     return Course(by_time=by_time, since=min(by_time) if is_cut else None)
+
+
+def _ranked(column: str) -> str:
+    """Return the values of a column, the place of each in its hour or day, and how many there are, as expressions."""
+    return (
+        f"{column}, ROW_NUMBER() OVER (PARTITION BY at, {column} IS NULL ORDER BY {column}) AS {column}_place,"
+        f" COUNT({column}) OVER (PARTITION BY at) AS {column}_number"
+    )
+
+
+def _ranks_of(column: str) -> str:
+    """Return the median and the 95th percentile by the nearest rank: what at least so many percent do not exceed."""
+    return ", ".join(
+        f"MAX(CASE WHEN {column}_place = ({column}_number * {share} + 99) / 100 THEN {column} END)"
+        for share in (50, 95)
+    )
 
 
 def times_between(since: datetime, until: datetime, step: Step) -> list[datetime]:
