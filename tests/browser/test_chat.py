@@ -183,6 +183,7 @@ def test_a_login_that_ran_out_is_renewed_in_place_and_the_message_goes_once(firs
     wait_for_end(page)
     box = page.get_by_label("Message", exact=True)
     box.fill("Written with care")
+    page.wait_for_load_state("networkidle")  # or what is asked for now is still answered with the cookies
     page.context.clear_cookies()
     page.evaluate("htmx.trigger('#context', 'mnesis:context')")
     expect(page.locator("#connection")).to_contain_text("You are signed out")  # and the page stays

@@ -126,6 +126,7 @@ def find_the_needle(page: Page) -> None:
     page.get_by_label("Search this file").fill('"number 7777 "')
     page.keyboard.press("Enter")
     expect(page.locator(".line-hit")).to_contain_text("number 7777 reads")
+    expect(page.locator(".line-hit")).to_be_in_viewport()
     viewer.focus()
     page.keyboard.press("End")
     expect(page.locator(f'[data-line="{LOG_LINES + 2}"]')).to_be_in_viewport()

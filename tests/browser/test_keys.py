@@ -15,8 +15,8 @@ Open = Callable[..., Page]
 
 def test_a_key_is_made_copied_used_and_revoked(portal: Portal, open_page: Open) -> None:
     page = open_page("/keys/", permissions=["clipboard-read", "clipboard-write"])
-    page.get_by_label("Name").fill("Harbour bell")
-    page.get_by_label("Name").press("Enter")
+    page.get_by_label("Name", exact=True).fill("Harbour bell")
+    page.get_by_label("Name", exact=True).press("Enter")
     expect(page.get_by_role("heading", name="Your new key")).to_be_focused()
     page.get_by_role("button", name="Copy this key").click()
     expect(page.get_by_role("button", name="Copied")).to_be_visible()
