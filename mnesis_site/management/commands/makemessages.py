@@ -10,7 +10,7 @@ from django.core.management.commands import makemessages
 from mnesis_core import errors
 from mnesis_core.compaction.evaluation.measures import COLUMNS, POLICY_NAMES
 from mnesis_core.maps.values import ItemState, RunState
-from mnesis_core.network.people import REFUSALS
+from mnesis_core.network.people import REFUSALS, Role
 from mnesis_core.records import TurnState
 from mnesis_core.search.observation import FIELDS
 from mnesis_core.turns.mcp_servers import HINTS
@@ -30,6 +30,7 @@ def core_texts() -> set[str]:
         *REFUSALS.values(),
         *COLUMNS,
         *POLICY_NAMES.values(),
+        *map(str, Role),
         # What a page shows of a turn, a run, an item or a call.
         *map(str, TurnState),
         *map(str, RunState),
