@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from files_app.contents import put_stream
+from files_app.contents import content_size, put_stream, read_content
 from files_app.intake import room_of
 from files_app.models import PATH_LENGTH
 from mnesis_core.errors import FileReferenceNotFoundError, InvalidRequest
-from mnesis_core.records import AssistantFileRecord, new_id
+from mnesis_core.files.detection import MARK_BYTES, media_type_of
+from mnesis_core.files.pictures import FORMATS
+from mnesis_core.records import AssistantFileRecord, AssistantRecord, new_id
 from mnesis_core.text import encode_text
 from sessions_app.assistants.assistant_queries import load_assistant
 from sessions_app.assistants.assistant_store import MOST_FILES
@@ -46,3 +48,18 @@ def load_assistant_file(assistant_id: str, file_id: str, *, user_id: int) -> Ass
     if file is None:
         raise FileReferenceNotFoundError(file_id=file_id)
     return file
+
+
+def load_portrait(assistant: AssistantRecord | None) -> tuple[bytes, str]:
+    """Return the bytes and the media type of a version's picture, which is what the bytes say.
+
+    :raises FileReferenceNotFoundError: it has none.
+    :raises FileContentNotFound: the bytes are not kept here.
+    """
+    if assistant is None or not assistant.picture:
+        raise FileReferenceNotFoundError(file_id="picture")
+    data = read_content(assistant.picture, 0, content_size(assistant.picture))
+    media_type = media_type_of(data[:MARK_BYTES], "")
+    if media_type not in FORMATS:
+        raise FileReferenceNotFoundError(file_id="picture")
+    return data, media_type

@@ -19,10 +19,11 @@ from files_app.queries import contents_of_files, load_renditions
 from files_app.store import store_file_reference
 from mnesis_core.context.entries import Picture
 from mnesis_core.context.pictures import MOST_PICTURES
-from mnesis_core.errors import FileContentNotFound, InvalidPicture
+from mnesis_core.errors import FileContentNotFound, InvalidPicture, RequestTooLarge
 from mnesis_core.files.pictures import (
     FORMATS,
     PICTURE_KIND,
+    PORTRAIT,
     RENDITION,
     PictureRule,
     Rendition,
@@ -37,6 +38,7 @@ from mnesis_core.records import SessionRecord
 from sessions_app.conf import site_config
 from sessions_app.record.change import change
 
+MOST_PORTRAIT_BYTES = 1_000_000
 PROBLEM_SECONDS = 86_400  # A picture of which there is no rendition is not tried again for so long.
 
 
@@ -80,6 +82,24 @@ def keep_pictures(session_id: str, pictures: Sequence[SentPicture], *, owner_id:
         if isinstance(rendition, Rendition) and kind_of(rendition.media_type) in kinds_shown(spec):
             _keep(session_id, file_kept.content_id, rule, rendition)
     return [file_kept.id for file_kept in kept]
+
+
+def keep_portrait(chunks: Iterable[bytes]) -> str:
+    """Keep a picture that arrives in pieces as pages show it beside a name: small, and written anew. Return its content's id.
+
+    :raises RequestTooLarge: it has more than ``MOST_PORTRAIT_BYTES``.
+    :raises InvalidPicture: it is no picture, or cannot be decoded.
+    """
+    with tempfile.NamedTemporaryFile() as file:
+        for chunk in chunks:
+            file.write(chunk)
+            if file.tell() > MOST_PORTRAIT_BYTES:
+                raise RequestTooLarge(f"A picture may have {MOST_PORTRAIT_BYTES:,} bytes.", field="picture")
+        file.flush()
+        rendition = _render(Path(file.name), PORTRAIT)
+    if isinstance(rendition, str) or rendition.media_type not in FORMATS:
+        raise InvalidPicture("This is not a picture. Send a complete PNG, JPEG, WebP or GIF.", field="picture")
+    return put_content(rendition.data)
 
 
 def size_documents(sent: Iterable[SentPicture], rule: PictureRule) -> dict[str, int]:

@@ -6,6 +6,8 @@ from files_app import views
 
 urlpatterns = [
     path("projects/<str:project_id>/files/", views.project_files, name="project-files"),
+    path("assistants/<str:assistant_id>/picture/", views.assistant_picture, name="assistant-picture"),
+    path("sessions/<str:session_id>/picture/", views.session_picture, name="session-picture"),
     path("files/", views.file_list, name="files"),
     path("files/rows/", views.file_rows, name="file-rows"),
     path("files/<str:file_id>/", views.file_page, name="file"),

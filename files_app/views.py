@@ -12,6 +12,7 @@ from django.urls import reverse
 from django.utils.html import escape
 from django.utils.safestring import mark_safe
 
+from files_app.assistants import load_portrait
 from files_app.contents import content_size, find_size, read_content
 from files_app.downloads import download
 from files_app.projects import list_project_files
@@ -22,6 +23,7 @@ from mnesis_core.files.lines import FileLine, Span
 from mnesis_core.files.pictures import AUDIO_FORMATS, FORMATS
 from mnesis_core.records import FileReference
 from mnesis_core.text import printable
+from sessions_app.assistants.assistant_queries import assistant_of, load_assistant
 from sessions_app.pages.markdown import LONGEST_LINE, format_size, highlight_lines, show_invisible
 from sessions_app.pages.pictures import shown_alone
 from sessions_app.pages.shares import shared_view
@@ -129,6 +131,19 @@ def project_files(request: HttpRequest, project_id: str) -> HttpResponse:
     project = load_project(project_id, user_id=reader_of(request))
     files = [(file, format_size(file.size)) for file in list_project_files(project.id, user_id=reader_of(request))]
     return render(request, "files_app/_project_files.html", {"project": project, "files": files})
+
+
+@signed_in
+def assistant_picture(request: HttpRequest, assistant_id: str) -> HttpResponse:
+    """Return the picture of the newest version of an assistant that the reader may use."""
+    return shown_alone(*load_portrait(load_assistant(assistant_id, user_id=reader_of(request))), name="picture")
+
+
+@signed_in
+def session_picture(request: HttpRequest, session_id: str) -> HttpResponse:
+    """Return the picture of the version that a session of the reader began with, whoever may use that now."""
+    session = load_session(session_id, owner_id=reader_of(request))
+    return shown_alone(*load_portrait(assistant_of(session)), name="picture")
 
 
 def file_name(file: FileReference) -> str:

@@ -243,6 +243,7 @@ class AssistantRecord:
     config: dict[str, Any]  # of sessions that begin with it
     starters: list[str]
     files: tuple[AssistantFileRecord, ...]
+    picture: str  # the id of the content that is shown beside its name; empty if it has none
     owner_name: str
     is_owner: bool
     for_everyone: bool

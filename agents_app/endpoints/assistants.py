@@ -6,12 +6,14 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Annotated, Any
 
+from django.core.files.uploadedfile import UploadedFile
 from django.http import HttpRequest
 from ninja import Field, Router, Schema, Status
+from pydantic import BeforeValidator
 
 from agents_app.turns import assistants
 from files_app.api import CONTENT
-from files_app.assistants import load_assistant_file
+from files_app.assistants import load_assistant_file, load_portrait
 from files_app.contents import content_size
 from files_app.downloads import download
 from mnesis_core.config import LONGEST_INSTRUCTIONS
@@ -21,6 +23,7 @@ from mnesis_core.files.references import name_of_upload
 from sessions_app.assistants import assistant_queries, assistant_store
 from sessions_app.callers import Asker, owner_id
 from sessions_app.operations import by_name
+from sessions_app.pages.pictures import shown_alone
 from sessions_app.schemas import ErrorOut, Limit, Out, Text, page_of
 
 router = Router(tags=["assistants"])
@@ -38,6 +41,9 @@ FILE = {
             }
         },
     }
+}
+PICTURE = {
+    "content": {kind: {"schema": {"type": "string", "format": "binary"}} for kind in ("image/png", "image/jpeg")}
 }
 Name = Annotated[str, Field(max_length=1_000)]  # longer than names may be, so that the error says how long
 Description = Annotated[str, Field(max_length=2_000)]
@@ -105,6 +111,8 @@ class AssistantOut(Out):
     config: dict[str, Any]
     starters: list[Text]
     files: list[AssistantFileOut]
+    picture: Annotated[str | None, BeforeValidator(lambda content_id: content_id or None)]
+    """The SHA-256 of the picture that is shown beside its name, read at ``…/picture``; null if it has none."""
     owner_name: Text
     is_owner: bool
     """Whether you are its owner, who alone may change it."""
@@ -193,11 +201,7 @@ def list_versions(request: Asker, assistant_id: str) -> Any:
 )
 def add_assistant_file(request: HttpRequest, assistant_id: str) -> Any:
     """Multipart with ``file``. A new version has it, in place of one of the same name; sessions that have begun keep theirs."""
-    owner = owner_id(request)
-    assistant_store.load_own_assistant(assistant_id, owner_id=owner)
-    file = request.FILES.get("file")
-    if file is None:
-        raise InvalidRequest("send multipart with file", field="file")
+    owner, file = owner_id(request), _sent_file(request, assistant_id)
     upload = (name_of_upload(file.name or ""), file.chunks())
     return Status(201, assistants.update_assistant(assistant_id, owner_id=owner, uploads=[upload]))
 
@@ -224,3 +228,49 @@ def read_assistant_file(request: HttpRequest, assistant_id: str, assistant_file_
     file = load_assistant_file(assistant_id, assistant_file_id, user_id=owner_id(request))
     size = content_size(file.content_id)
     return download(file, Span(first=0, end=size), size=size, is_range=False)
+
+
+@router.post(
+    "/assistants/{assistant_id}/picture",
+    response={201: AssistantOut, 413: ErrorOut, **ERRORS},
+    summary="Give an assistant a picture",
+    openapi_extra=FILE,
+)
+def set_assistant_picture(request: HttpRequest, assistant_id: str) -> Any:
+    """Multipart with ``file``: a PNG, JPEG, WebP or GIF of 1 MB at most, which is scaled down. A new version has it."""
+    owner, file = owner_id(request), _sent_file(request, assistant_id)
+    return Status(201, assistants.update_assistant(assistant_id, owner_id=owner, portrait=file.chunks()))
+
+
+@by_name("assistant_picture/remove")
+@router.delete(
+    "/assistants/{assistant_id}/picture",
+    response={200: AssistantOut, **ERRORS},
+    summary="Remove the picture of an assistant",
+)
+def delete_assistant_picture(request: Asker, assistant_id: str) -> Any:
+    """A new version is without it."""
+    return assistants.update_assistant(assistant_id, owner_id=owner_id(request), picture="")
+
+
+@router.get(
+    "/assistants/{assistant_id}/picture",
+    response=ERRORS,
+    summary="Read the picture of an assistant",
+    openapi_extra={"responses": {200: PICTURE}},
+)
+def read_assistant_picture(request: HttpRequest, assistant_id: str) -> Any:
+    """That of its newest version, as a PNG or JPEG of 256 pixels a side at most."""
+    assistant = assistant_queries.load_assistant(assistant_id, user_id=owner_id(request))
+    return shown_alone(*load_portrait(assistant), name="picture")
+
+
+def _sent_file(request: HttpRequest, assistant_id: str) -> UploadedFile:
+    """:raises InvalidRequest: there is none.
+    :raises AssistantNotFoundError, AssistantNotYours: this person may not change the assistant.
+    """
+    assistant_store.load_own_assistant(assistant_id, owner_id=owner_id(request))
+    file = request.FILES.get("file")
+    if file is None:
+        raise InvalidRequest("send multipart with file", field="file")
+    return file

@@ -16,6 +16,7 @@ from agents_app.turns import assistants
 from agents_app.turns.defaults import missing_tools
 from agents_app.turns.session_settings import DefaultsForm, facts_of
 from mnesis_core.errors import MnesisError
+from mnesis_core.files.pictures import FORMATS
 from mnesis_core.files.references import name_of_upload
 from mnesis_core.records import AssistantRecord
 from sessions_app.assistants import assistant_store
@@ -65,6 +66,14 @@ class AssistantForm(DefaultsForm):
             "Each new session gets the files with its first message. A file with the same name is replaced. People who can use the assistant can read them."
         ),
     )
+    picture = forms.FileField(
+        required=False,
+        allow_empty_file=True,
+        label=_("Picture"),
+        help_text=_("PNG, JPEG, WebP or GIF, at most 1 MB. It is shown as a circle beside the name."),
+        widget=forms.FileInput(attrs={"accept": ",".join(FORMATS)}),
+    )
+    removes_picture = forms.BooleanField(required=False, label=_("Remove the picture"))
     removed_files = forms.MultipleChoiceField(
         required=False, widget=forms.CheckboxSelectMultiple, label=_("Remove files")
     )
@@ -120,13 +129,17 @@ class AssistantForm(DefaultsForm):
             "groups": given["groups"],
             "starters": [line.strip() for line in given["starters"].splitlines() if line.strip()],
             "for_everyone": given["audience"] == EVERYONE,
+            "portrait": given["picture"] and given["picture"].chunks(),
+            **({"picture": ""} if given["removes_picture"] and not given["picture"] else {}),
             "uploads": [(name_of_upload(file.name), file.chunks()) for file in given["new_files"]],
             "people": [name.strip() for name in given["users"].replace("\n", ",").split(",") if name.strip()],
         }
 
     def refuse(self, error: MnesisError) -> None:
         shown_at = {"people": "users", "file": "new_files"}
-        if field := shown_at.get(str(error.details.get("field"))):
+        if error.details.get("field") == "picture":
+            self.add_error("picture", gettext("Choose a complete PNG, JPEG, WebP or GIF file of at most 1 MB."))
+        elif field := shown_at.get(str(error.details.get("field"))):
             self.add_error(field, gettext(error.message))
         else:
             super().refuse(error)

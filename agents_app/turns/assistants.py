@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from agents_app.turns.defaults import check_default_tools
 from files_app.assistants import Upload, keep_uploads
+from files_app.pictures import keep_portrait
 from mnesis_core.errors import InvalidRequest, ModelNotFoundError
 from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.records import AssistantRecord, SessionRecord
@@ -17,23 +18,36 @@ from sessions_app.conf import default_model, get_spec
 MOST_OFFERED = 200  # assistants in a list of models
 
 
-def create_assistant(*, owner_id: int, uploads: Sequence[Upload] = (), **values: Any) -> AssistantRecord:
-    """:raises MnesisError: as ``assistant_store.create_assistant`` and ``keep_uploads``
+def create_assistant(
+    *, owner_id: int, uploads: Sequence[Upload] = (), portrait: Iterable[bytes] | None = None, **values: Any
+) -> AssistantRecord:
+    """:param portrait: a picture that arrives in pieces
+    :raises MnesisError: as ``assistant_store.create_assistant``, ``keep_uploads`` and ``keep_portrait``
     :raises InvalidRequest: it names a tool that its owner does not have.
     """
     check_default_tools(values.get("config"), owner_id=owner_id)
+    if portrait is not None:
+        values["picture"] = keep_portrait(portrait)
     kept = keep_uploads(uploads, owner_id=owner_id)
     return assistant_store.create_assistant(owner_id=owner_id, added_files=kept, **values)
 
 
 def update_assistant(
-    assistant_id: str, *, owner_id: int, uploads: Sequence[Upload] = (), **values: Any
+    assistant_id: str,
+    *,
+    owner_id: int,
+    uploads: Sequence[Upload] = (),
+    portrait: Iterable[bytes] | None = None,
+    **values: Any,
 ) -> AssistantRecord:
-    """:raises MnesisError: as ``assistant_store.update_assistant`` and ``keep_uploads``
+    """:param portrait: a picture that arrives in pieces; ``picture=""`` among the values takes away the one there is
+    :raises MnesisError: as ``assistant_store.update_assistant``, ``keep_uploads`` and ``keep_portrait``
     :raises InvalidRequest: it names a tool that its owner does not have.
     """
     assistant_store.load_own_assistant(assistant_id, owner_id=owner_id)
     check_default_tools(values.get("config"), owner_id=owner_id)
+    if portrait is not None:
+        values["picture"] = keep_portrait(portrait)
     kept = keep_uploads(uploads, owner_id=owner_id)
     return assistant_store.update_assistant(assistant_id, owner_id=owner_id, added_files=kept, **values)
 

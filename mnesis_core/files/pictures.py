@@ -108,7 +108,16 @@ GEMINI = PictureRule(
     media_types=frozenset(FORMATS) - {"image/gif"},
     tokens=_tokens_of_gemini,
 )
-RULES = {rule.name: rule for rule in (ANTHROPIC, OPENAI, GEMINI)}
+PORTRAIT = PictureRule(
+    name="portrait-1",
+    longest=256,  # enough for 4.5 rem on a screen of three pixels for one
+    most_bytes=200_000,
+    page_tokens=0,
+    media_types=frozenset(),  # None is kept as it came: what else is in the bytes, such as where it was taken, is left out.
+    tokens=lambda width, height: 0,
+)
+"""What pages show beside a name; no model is sent it."""
+RULES = {rule.name: rule for rule in (ANTHROPIC, OPENAI, GEMINI, PORTRAIT)}
 
 
 def kind_of(media_type: str) -> str:

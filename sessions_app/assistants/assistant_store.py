@@ -33,7 +33,8 @@ def create_assistant(
     added_files: Sequence[AssistantFileRecord] = (),
     **values: Any,
 ) -> AssistantRecord:
-    """:param values: ``description``, ``instructions``, ``model``, ``config`` and ``starters``, all optional
+    """:param values: ``description``, ``instructions``, ``model``, ``config``, ``starters`` and ``picture``, the id
+        of a content that is kept; all optional
     :param added_files: files whose contents are kept
     :raises InvalidRequest: the name is empty, a value is out of its bounds, or there is no such person or group.
     :raises ModelNotFoundError: there is no such model, or this person may not use it.
@@ -110,7 +111,7 @@ def load_own_assistant(assistant_id: str, *, owner_id: int) -> AssistantRecord:
     return assistant
 
 
-_CONTENT = ("name", "description", "instructions", "model", "config", "starters")
+_CONTENT = ("name", "description", "instructions", "model", "config", "starters", "picture")
 
 
 def _with_files(

@@ -50,6 +50,8 @@ class AssistantVersion(AppendOnlyModel):
     """Questions to begin with."""
     files = EncodedJSONField(default=list, db_default=[])
     """The files that its sessions are given, each with its id, its path, its content's id and its size."""
+    picture = IdField(max_length=64, default="", db_default="")
+    """The id of the content that is shown beside its name; empty if it has none."""
     created_by = models.ForeignKey(Person, on_delete=models.PROTECT, related_name="+")
     created_at = models.DateTimeField()
 

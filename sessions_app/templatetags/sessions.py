@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zlib
 from datetime import datetime
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
@@ -33,6 +34,7 @@ CLIENTS = {
     "anthropic": _("an Anthropic client"),
 }
 """The origins of sessions that an endpoint for other programs has started."""
+COLOURS = 6  # of what has no picture; base.css has them
 
 MEASURES = {
     "tokens": _("%(spent)s of %(limit)s tokens"),
@@ -114,6 +116,18 @@ def until(began: datetime | None, ended: datetime | None) -> str:
 def is_set(variable: str) -> bool:
     """Return whether this process has an environment variable. Its value reaches no page."""
     return bool(os.environ.get(variable))
+
+
+@register.filter
+def initial(name: str) -> str:
+    """Return the first letter or digit of a name, else a sign that stands for any."""
+    return next((sign.upper()[:1] for sign in name if sign.isalnum()), "·")
+
+
+@register.filter
+def colour(id: str) -> int:
+    """Return which of the colours something has that has no picture: always the same one."""
+    return zlib.crc32(id.encode()) % COLOURS
 
 
 @register.filter

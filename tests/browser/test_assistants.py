@@ -8,6 +8,7 @@ from collections.abc import Callable
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Portal
+from tests.support.drawings import drawing
 
 Open = Callable[..., Page]
 
@@ -72,3 +73,25 @@ def test_files_are_chosen_in_the_form_come_with_the_first_message_and_are_remove
     page.get_by_role("button", name="Save", exact=True).click()
     expect(page.get_by_text("Saved as version 2.")).to_be_visible()
     expect(files.get_by_role("link", name=re.compile("txt"))).to_have_text(["notes.txt"])
+
+
+def test_a_picture_is_shown_in_the_list_on_the_page_and_beside_the_title_of_a_session(open_page: Open) -> None:
+    page = open_page("/assistants/add/")
+    page.get_by_label("Name", exact=True).fill("Harbour pilot")
+    page.get_by_label("Picture", exact=True).set_input_files(
+        {"name": "pilot.png", "mimeType": "image/png", "buffer": drawing(300, 200)}
+    )
+    page.get_by_role("button", name="Create assistant", exact=True).click()
+    expect(page.locator(".project-head img.portrait")).to_have_js_property("naturalWidth", 256)
+    page.get_by_role("textbox", name="First message").fill("Go")
+    page.keyboard.press("Enter")
+    expect(page.locator("#session-assistant")).to_be_visible()
+    expect(page.locator("header img.portrait")).to_have_js_property("naturalWidth", 256)
+    page.goto("/assistants/")
+    card = page.get_by_role("listitem").filter(has_text="Harbour pilot")
+    expect(card.locator("img.portrait")).to_be_visible()
+    card.get_by_role("link", name="Harbour pilot", exact=True).click()
+    page.get_by_role("link", name="Edit", exact=True).click()
+    page.get_by_label("Remove the picture", exact=True).check()
+    page.get_by_role("button", name="Save", exact=True).click()
+    expect(page.locator(".project-head .portrait")).to_have_text("H")

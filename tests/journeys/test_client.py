@@ -78,6 +78,10 @@ def test_an_assistant_with_its_versions(client: Client, tmp_path: Path):
     [file] = client.add_assistant_file(assistant["id"], tides, name="tides.txt")["files"]
     changed = client.remove_assistant_file(assistant["id"], file["id"])
     assert (changed["version"], changed["files"]) == (4, [])
+    picture = tmp_path / "pilot.png"
+    picture.write_bytes(drawing())
+    assert client.set_assistant_picture(assistant["id"], picture)["picture"]
+    assert client.remove_assistant_picture(assistant["id"])["picture"] is None
     client.delete_assistant(assistant["id"])
     with raises("ASSISTANT_NOT_FOUND"):
         client.read_assistant(assistant["id"])

@@ -222,12 +222,22 @@ class Client(Connection):
     def add_assistant_file(self, assistant_id: str, path: str | Path, *, name: str | None = None) -> values.Assistant:
         """Make a new version of an assistant of yours, with a file of this machine, in place of one of the same name."""
         with requests.opened_files([path]) as [(own_name, file)]:
-            request = requests.upload_of_assistant(assistant_id, name or own_name, file)
+            request = requests.upload_of_assistant(assistant_id, "files", name or own_name, file)
             return self._send(values.Assistant, request)
 
     def remove_assistant_file(self, assistant_id: str, file_id: str) -> values.Assistant:
         """Make a new version of an assistant of yours, without a file. Sessions that have it keep it."""
         return self._send(values.Assistant, requests.delete("assistants", assistant_id, "files", file_id))
+
+    def set_assistant_picture(self, assistant_id: str, path: str | Path) -> values.Assistant:
+        """Make a new version of an assistant of yours, with a picture of this machine beside its name, at most 1 MB."""
+        with requests.opened_files([path]) as [(name, file)]:
+            request = requests.upload_of_assistant(assistant_id, "picture", name, file)
+            return self._send(values.Assistant, request)
+
+    def remove_assistant_picture(self, assistant_id: str) -> values.Assistant:
+        """Make a new version of an assistant of yours, without its picture."""
+        return self._send(values.Assistant, requests.delete("assistants", assistant_id, "picture"))
 
     def prompts(self, *, q: str = "") -> Iterator[values.SavedPrompt]:
         """Iterate over the saved prompts that you may use, newest first; ``q`` is part of a name or a title."""

@@ -322,9 +322,9 @@ def upload(session_id: str, name: str, content: bytes) -> Request:
     return _post_form("files", form={"session_id": session_id}, files=[(name, content)])
 
 
-def upload_of_assistant(assistant_id: str, name: str, content: BinaryIO) -> Request:
-    # The same file again makes no other version.
-    return _post_form("assistants", assistant_id, "files", form={}, files=[(name, content)])
+def upload_of_assistant(assistant_id: str, step: str, name: str, content: BinaryIO) -> Request:
+    # The same bytes again make no other version.
+    return _post_form("assistants", assistant_id, step, form={}, files=[(name, content)])
 
 
 def import_files(files: Sequence[tuple[str, BinaryIO]], model: str | None) -> Request:

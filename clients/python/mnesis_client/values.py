@@ -162,6 +162,7 @@ class Assistant(TypedDict):
     config: dict[str, Any]
     starters: list[str]
     files: list[AssistantFile]
+    picture: str | None
     owner_name: str
     is_owner: bool
     for_everyone: bool
