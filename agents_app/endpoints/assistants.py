@@ -265,7 +265,7 @@ def read_assistant_picture(request: HttpRequest, assistant_id: str) -> Any:
     return shown_alone(*load_portrait(assistant), name="picture")
 
 
-def _sent_file(request: HttpRequest, assistant_id: str) -> UploadedFile:
+def _sent_file(request: HttpRequest, assistant_id: str) -> UploadedFile[bytes]:
     """:raises InvalidRequest: there is none.
     :raises AssistantNotFoundError, AssistantNotYours: this person may not change the assistant.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 from typing import Any
 
 import pytest
@@ -52,8 +53,15 @@ def test_each_format_is_taken_scaled_down_and_written_anew(alice: User, client: 
     client.force_login(alice)
     exif = Image.Exif()
     exif[0x010E] = "taken at home"
-    for form, more in (("PNG", {}), ("JPEG", {"exif": exif}), ("WEBP", {"exif": exif}), ("GIF", {})):
-        sent = drawn(form, **more) + HTML
+    forms: list[tuple[str, dict[str, Any]]] = [
+        ("PNG", {}),
+        ("JPEG", {"exif": exif}),
+        ("WEBP", {"exif": exif}),
+        ("GIF", {}),
+    ]
+    small, large = ((40, 20), (40, 20)), ((600, 300), (256, 128))
+    for (form, more), (size, shown) in itertools.product(forms, (small, large)):
+        sent = drawn(form, size, **more) + HTML
         made = assistants.create_assistant(owner_id=alice.pk, name=form, portrait=[sent[:9], sent[9:]])
         for path in (f"/assistants/{made.id}/picture/", f"/api/assistants/{made.id}/picture"):
             answer = client.get(path)
@@ -63,7 +71,7 @@ def test_each_format_is_taken_scaled_down_and_written_anew(alice: User, client: 
                 True,
             )
             with Image.open(io.BytesIO(answer.content)) as picture:
-                assert picture.size == (256, 128)
+                assert picture.size == shown
             assert not any(word in answer.content for word in (b"taken at home", b"<script", b"<html"))
 
 
