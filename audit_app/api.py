@@ -18,7 +18,8 @@ from audit_app.transfer.imports import Import, begin_import, follow_import
 from mnesis_core.errors import InvalidRequest, RequestTooLarge
 from sessions_app.callers import owner_id
 from sessions_app.conf import default_model, get_spec, list_models, site_config
-from sessions_app.pages.markdown import format_number, format_size, show_invisible, shown_title
+from sessions_app.pages.formats import format_number, format_size
+from sessions_app.pages.markdown import show_invisible, shown_title
 from sessions_app.pages.views import model_label, reader_of, signed_in
 from sessions_app.record import session_queries
 from sessions_app.record.session_queries import titles_of

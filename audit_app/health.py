@@ -26,7 +26,7 @@ from compaction_app.queries import later_revisions
 from mnesis_core.context.fitting import Pressure
 from mnesis_core.text import excerpt
 from sessions_app.database.tables import fetch, time_in_sql
-from sessions_app.pages.markdown import format_duration, format_moment, format_number
+from sessions_app.pages.formats import format_duration, format_moment, format_number
 from sessions_app.pages.permissions import Inspected, address_of, inspected
 from sessions_app.pages.views import signed_in
 from sessions_app.record.session_queries import load_session

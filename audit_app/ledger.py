@@ -26,7 +26,8 @@ from mnesis_core.events import GENESIS, EventType
 from mnesis_core.records import find_ids, is_id
 from mnesis_core.text import encode_text, printable
 from sessions_app.database.tables import fetch, time_in_sql
-from sessions_app.pages.markdown import format_number, show_invisible
+from sessions_app.pages.formats import format_number
+from sessions_app.pages.markdown import show_invisible
 from sessions_app.pages.permissions import Inspected, address_of, inspected, names_for
 from sessions_app.pages.views import number_in, number_of, signed_in, signed_in_to_post
 

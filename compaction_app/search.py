@@ -36,7 +36,8 @@ from mnesis_core.search.questions import LONGEST_QUESTION
 from mnesis_core.text import printable
 from sessions_app.callers import Asker, owner_id
 from sessions_app.operations import by_name
-from sessions_app.pages.markdown import format_number, show_invisible, shown_title
+from sessions_app.pages.formats import format_number
+from sessions_app.pages.markdown import show_invisible, shown_title
 from sessions_app.pages.views import reader_of, signed_in
 from sessions_app.record.message_queries import places_of_parts
 from sessions_app.record.projects.project_queries import load_project

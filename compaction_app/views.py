@@ -26,7 +26,7 @@ from mnesis_core.spending import lines_of
 from mnesis_core.text import printable_json
 from sessions_app.conf import list_models, session_config
 from sessions_app.llm.limits import limits_now, look
-from sessions_app.pages.markdown import format_count, localised
+from sessions_app.pages.formats import format_count, localised
 from sessions_app.pages.views import number_in, reader_of, signed_in
 from sessions_app.record.branch_queries import path_in
 from sessions_app.record.context_queries import load_spans

@@ -24,7 +24,8 @@ from mnesis_core.files.pictures import AUDIO_FORMATS, FORMATS
 from mnesis_core.records import FileReference
 from mnesis_core.text import printable
 from sessions_app.assistants.assistant_queries import assistant_of, load_assistant
-from sessions_app.pages.markdown import LONGEST_LINE, format_size, highlight_lines, show_invisible
+from sessions_app.pages.formats import format_size
+from sessions_app.pages.markdown import LONGEST_LINE, highlight_lines, show_invisible
 from sessions_app.pages.pictures import shown_alone
 from sessions_app.pages.shares import shared_view
 from sessions_app.pages.transcript import shows_file

@@ -36,7 +36,7 @@ from mnesis_site.readiness import look_at_storage, look_at_workers, missing_part
 from sessions_app.conf import embedding_spec, get_spec_to_read, rerank_spec, site_config
 from sessions_app.database.tables import fetch, time_in_sql
 from sessions_app.llm.limits import has_used_up
-from sessions_app.pages.markdown import format_counted, format_duration, format_moment, format_number, format_size
+from sessions_app.pages.formats import format_counted, format_duration, format_moment, format_number, format_size
 from sessions_app.pages.permissions import address_of
 from sessions_app.record.turn_queries import expired_turns
 from sessions_app.search.vector_store import sessions_behind

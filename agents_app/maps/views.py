@@ -28,15 +28,15 @@ from mnesis_core.maps.values import ItemRecord, ItemState, OperatorKind, Operato
 from mnesis_core.records import FileReference
 from mnesis_core.text import printable
 from sessions_app.llm.usage import draw_run
-from sessions_app.pages.markdown import (
+from sessions_app.pages.formats import (
     format_count,
     format_duration,
     format_money,
     format_number,
     format_size,
     localised,
-    show_invisible,
 )
+from sessions_app.pages.markdown import show_invisible
 from sessions_app.pages.views import number_in, reader_of, signed_in
 from sessions_app.record.session_queries import load_session, titles_of
 from sessions_app.record.turn_queries import load_call

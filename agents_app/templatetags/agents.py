@@ -13,8 +13,8 @@ from agents_app.queries import AttemptHead
 from mnesis_core.maps.values import ErrorKind, ItemRecord
 from mnesis_core.records import UsageRecord
 from mnesis_core.turns.mcp_servers import AttachedServer, AttachedTool, hints_in_words
-from sessions_app.pages.markdown import format_characters, format_duration, format_money, show_invisible
-from sessions_app.pages.transcript import tokens_in_and_out
+from sessions_app.pages.formats import format_characters, format_duration, format_money, format_tokens
+from sessions_app.pages.markdown import show_invisible
 
 HEAD = 20_000  # characters of an input or an answer that come with its page
 DEEPEST = 40  # levels of JSON that is laid out in lines: indents of deeper ones are longer than what they say
@@ -78,7 +78,7 @@ def answer(entry: AttemptHead) -> dict[str, Any] | None:
 def in_and_out(record: ItemRecord | UsageRecord) -> str:
     if record.tokens_input is record.tokens_output is None:
         return ""
-    return tokens_in_and_out(record)
+    return format_tokens(record.tokens_input, record.tokens_output)
 
 
 @register.filter

@@ -21,7 +21,8 @@ from mnesis_core.files.references import name_of_upload
 from mnesis_core.records import AssistantRecord
 from sessions_app.assistants import assistant_store
 from sessions_app.assistants.assistant_queries import groups_of, list_assistants, list_versions, load_assistant
-from sessions_app.pages.markdown import format_size, show_invisible
+from sessions_app.pages.formats import format_size
+from sessions_app.pages.markdown import show_invisible
 from sessions_app.pages.views import model_choices, reader_of, signed_in, signed_in_to_change, signed_in_to_post
 from sessions_app.schemas import page_of
 

@@ -27,7 +27,7 @@ from mnesis_core.records import AssistantRecord, ProjectRecord, SessionRecord
 from mnesis_core.text import printable_json
 from mnesis_core.turns.mcp_servers import SEPARATOR
 from sessions_app.conf import instructions_of, list_models, session_config, site_config
-from sessions_app.pages.markdown import format_money, format_number
+from sessions_app.pages.formats import format_money, format_number
 from sessions_app.pages.views import reader_of, signed_in_to_change
 from sessions_app.record.session_queries import load_session
 

@@ -18,7 +18,8 @@ from django.utils.translation import pgettext_lazy
 from mnesis_core.compaction.evaluation.measures import POLICY_NAMES, Row, present_by_age, say_share, sum_up
 from mnesis_core.compaction.evaluation.values import POLICIES, Policy, Report
 from sessions_app.llm.usage import HEIGHT, WIDTH, Chart, draw_bar
-from sessions_app.pages.markdown import format_count, format_number, round_up, show_invisible
+from sessions_app.pages.formats import format_count, format_number, round_up
+from sessions_app.pages.markdown import show_invisible
 
 GAP = 0.12
 """The share of a bar's place that stays empty."""

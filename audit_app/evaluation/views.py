@@ -22,7 +22,7 @@ from mnesis_core.compaction.evaluation.values import Report
 from mnesis_core.errors import NotFound
 from mnesis_core.spending import Spent
 from sessions_app.conf import DEMO, list_models
-from sessions_app.pages.markdown import format_counted, format_money, format_number, localised
+from sessions_app.pages.formats import format_counted, format_money, format_number, localised
 from sessions_app.pages.permissions import inspected
 from sessions_app.pages.views import model_label, reader_of, signed_in, signed_in_to_post
 

@@ -14,7 +14,8 @@ from django.utils.translation import gettext_lazy as _
 from mnesis_core.search.observation import term_text
 from mnesis_core.text import write_time
 from sessions_app.llm.usage import csv_cell
-from sessions_app.pages.markdown import format_moment, format_money, format_number, show_invisible
+from sessions_app.pages.formats import format_moment, format_money, format_number
+from sessions_app.pages.markdown import show_invisible
 from sessions_app.record.observed.sessions import ObservedSession
 
 Value = str | int | datetime

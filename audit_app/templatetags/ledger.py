@@ -11,7 +11,7 @@ from django.utils.translation import gettext_lazy as _
 
 from audit_app.store import Found, VerificationRecord
 from mnesis_core.records import find_ids
-from sessions_app.pages.markdown import format_duration, format_number
+from sessions_app.pages.formats import format_duration, format_number
 
 LONG_WAIT_SECONDS = 20
 MANY = 2_000  # with fewer entries, how quickly they were read says nothing

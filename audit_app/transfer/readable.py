@@ -58,17 +58,8 @@ from mnesis_core.transcripts.autobyteus import (
 )
 from mnesis_core.turns.requests import joined
 from sessions_app.database.threads import snapshot
-from sessions_app.pages.markdown import (
-    MARKDOWN_LIMIT,
-    format_characters,
-    format_count,
-    format_duration,
-    format_money,
-    format_size,
-    render_markdown,
-    show_invisible,
-    shown_title,
-)
+from sessions_app.pages.formats import format_characters, format_count, format_duration, format_money, format_size
+from sessions_app.pages.markdown import MARKDOWN_LIMIT, render_markdown, show_invisible, shown_title
 from sessions_app.record.branch_queries import last_seqs, load_branches, path_in
 from sessions_app.record.context_queries import load_context_items
 from sessions_app.record.message_queries import load_message_rows, load_messages, usage_of

@@ -31,7 +31,8 @@ from mnesis_core.errors import CallNotFoundError, NotFound
 from mnesis_core.files.pictures import SentPicture
 from mnesis_core.providers.rendering import outgoing
 from mnesis_core.records import GATEWAY, CallRecord
-from sessions_app.pages.markdown import PIECE, format_characters, show_invisible
+from sessions_app.pages.formats import format_characters
+from sessions_app.pages.markdown import PIECE, show_invisible
 from sessions_app.pages.permissions import Inspected, address_of, inspected
 from sessions_app.pages.pictures import shown_alone
 from sessions_app.pages.views import number_in, signed_in

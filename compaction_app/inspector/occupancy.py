@@ -22,7 +22,7 @@ from mnesis_core.context.branches import path_to, standing_spans
 from mnesis_core.context.fitting import SUMMARY_FRAME, Budget
 from mnesis_core.llm.tokens import MESSAGE_FRAMING, estimate_text
 from mnesis_core.records import CallRecord
-from sessions_app.pages.markdown import format_count, format_counted, format_number
+from sessions_app.pages.formats import format_count, format_counted, format_number
 from sessions_app.record import turn_queries
 from sessions_app.record.branch_queries import load_branches, path_in
 from sessions_app.record.context_queries import load_spans, summary_stays

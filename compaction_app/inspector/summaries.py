@@ -31,7 +31,8 @@ from mnesis_core.errors import CompactionNotFoundError, MessageNotFoundError, Se
 from mnesis_core.records import AttemptRecord, ContextItemRecord, RunRecord, SummaryRecord, record_of
 from mnesis_core.text import decode_text, encode_text, excerpt, printable
 from sessions_app.pages import transcript
-from sessions_app.pages.markdown import format_number, render_markdown, show_invisible
+from sessions_app.pages.formats import format_number
+from sessions_app.pages.markdown import render_markdown, show_invisible
 from sessions_app.pages.permissions import Inspected, inspected
 from sessions_app.pages.views import number_in, signed_in
 from sessions_app.record import timeline_queries

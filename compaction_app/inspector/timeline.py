@@ -19,7 +19,8 @@ from compaction_app import queries
 from mnesis_core.errors import CompactionNotFoundError, InvalidRequest, TurnNotFoundError
 from mnesis_core.records import RunRecord, TurnState, UsageRecord, total_usage
 from mnesis_core.text import excerpt, printable
-from sessions_app.pages.markdown import format_counted, format_duration, format_money, format_number, show_invisible
+from sessions_app.pages.formats import format_counted, format_duration, format_money, format_number
+from sessions_app.pages.markdown import show_invisible
 from sessions_app.pages.permissions import Inspected, inspected
 from sessions_app.pages.transcript import LARGEST, LAUNCHING_TOOLS, Relative, first_words, list_launched
 from sessions_app.pages.views import number_in, signed_in

@@ -20,15 +20,8 @@ from mnesis_core.context.replay import Block, BlockKind
 from mnesis_core.llm.caching import read_prices, saved_micros
 from mnesis_core.records import CallRecord, RunRecord, SummaryRecord, UsageRecord
 from mnesis_core.text import excerpt
-from sessions_app.pages.markdown import (
-    MARKDOWN_LIMIT,
-    format_counted,
-    format_money,
-    format_number,
-    localised,
-    render_markdown,
-    show_invisible,
-)
+from sessions_app.pages.formats import format_counted, format_money, format_number, localised
+from sessions_app.pages.markdown import MARKDOWN_LIMIT, render_markdown, show_invisible
 from sessions_app.pages.permissions import address_of
 from sessions_app.pages.transcript import first_words
 from sessions_app.record.timeline_queries import TurnLine

@@ -29,7 +29,7 @@ from mnesis_core.providers.litellm_ import list_known_models
 from mnesis_core.text import encode_text, exact_value, excerpt
 from sessions_app.conf import host_lists, list_models
 from sessions_app.llm import model_store
-from sessions_app.pages.markdown import localised
+from sessions_app.pages.formats import localised
 from sessions_app.pages.permissions import administrators, may_administer
 from sessions_app.pages.views import reader_of, signed_in
 

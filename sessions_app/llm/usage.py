@@ -32,7 +32,7 @@ from sessions_app.llm.spending_store import (
     taken_by_day,
     taken_by_session,
 )
-from sessions_app.pages.markdown import (
+from sessions_app.pages.formats import (
     format_count,
     format_day,
     format_duration,
@@ -40,9 +40,8 @@ from sessions_app.pages.markdown import (
     format_number,
     localised,
     round_up,
-    show_invisible,
-    shown_title,
 )
+from sessions_app.pages.markdown import show_invisible, shown_title
 from sessions_app.pages.permissions import look_over, sees_records
 from sessions_app.pages.views import reader_of, signed_in
 from sessions_app.record.session_queries import temporary_among, titles_of

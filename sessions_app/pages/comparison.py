@@ -20,7 +20,8 @@ from mnesis_core.errors import BranchNotFoundError
 from mnesis_core.records import SessionRecord, TurnRecord, TurnState
 from sessions_app.models import Message
 from sessions_app.pages import transcript
-from sessions_app.pages.markdown import format_duration, show_invisible, shown_title
+from sessions_app.pages.formats import format_duration
+from sessions_app.pages.markdown import show_invisible, shown_title
 from sessions_app.pages.transcript import MessageView, numbers_of
 from sessions_app.pages.views import reader_of, signed_in
 from sessions_app.record.branch_queries import load_branches

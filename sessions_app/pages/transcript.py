@@ -29,7 +29,6 @@ from mnesis_core.errors import AnswerRefused, MessageNotFoundError, PartNotFound
 from mnesis_core.files.detection import is_text, media_type_of
 from mnesis_core.files.pictures import AUDIO_FORMATS, AUDIO_KIND, FORMATS, PDF, PDF_KIND, PICTURE_KIND
 from mnesis_core.files.references import GivenFile, given_file, referred_file
-from mnesis_core.maps.values import ItemRecord
 from mnesis_core.messages import (
     KNOWN_PARTS,
     AudioPart,
@@ -52,18 +51,8 @@ from mnesis_core.text import ESCAPE, decode_text, encode_text, excerpt
 from mnesis_core.turns.inbox import INBOX
 from sessions_app.models import Message, MessagePart
 from sessions_app.ownership import is_temporary
-from sessions_app.pages.markdown import (
-    MARKDOWN_LIMIT,
-    PIECE,
-    LongText,
-    format_count,
-    format_duration,
-    format_money,
-    format_size,
-    render_markdown,
-    show_invisible,
-    shown_title,
-)
+from sessions_app.pages.formats import format_count, format_duration, format_money, format_size, format_tokens
+from sessions_app.pages.markdown import MARKDOWN_LIMIT, PIECE, LongText, render_markdown, show_invisible, shown_title
 from sessions_app.record.branch_queries import rows_on
 from sessions_app.record.message_queries import JSON_TYPES, read_json_part, usage_of
 from sessions_app.record.ratings import thumb_of
@@ -221,13 +210,12 @@ def numbers_of(usage: UsageRecord) -> list[str]:
     if usage.tokens_input is None and usage.tokens_output is None and usage.cost_micros is None:
         return []
     counted = usage.usage_source or ""
-    known = (tokens_in_and_out(usage), format_money(usage.cost_micros), USAGE_SOURCES.get(counted, counted))
+    known = (
+        format_tokens(usage.tokens_input, usage.tokens_output),
+        format_money(usage.cost_micros),
+        USAGE_SOURCES.get(counted, counted),
+    )
     return [str(text) for text in known if text]
-
-
-def tokens_in_and_out(usage: UsageRecord | ItemRecord) -> str:
-    shown = {"tokens_in": format_count(usage.tokens_input), "tokens_out": format_count(usage.tokens_output)}
-    return _("%(tokens_in)s in, %(tokens_out)s out") % shown
 
 
 def load_chunk(

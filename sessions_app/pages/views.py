@@ -38,7 +38,8 @@ from sessions_app.pages.branches import (
     with_message,
     with_versions,
 )
-from sessions_app.pages.markdown import format_count, format_days_ago, show_invisible, shown_title
+from sessions_app.pages.formats import format_count, format_days_ago
+from sessions_app.pages.markdown import show_invisible, shown_title
 from sessions_app.pages.transcript import LARGEST, parent_titles
 from sessions_app.record.projects.project_queries import has_left_project, load_project
 from sessions_app.record.session_queries import last_model, list_sessions, load_session, load_sessions

@@ -18,7 +18,7 @@ from mnesis_core.spending import LimitUse, Scope
 from mnesis_core.text import excerpt, printable
 from sessions_app.conf import default_model
 from sessions_app.llm.model_store import ModelCheck, ModelEntry, read_check
-from sessions_app.pages import markdown
+from sessions_app.pages import formats, markdown
 from sessions_app.pages.sidebar import sidebar_context
 from sessions_app.pages.views import label_text
 
@@ -53,12 +53,12 @@ PERIODS = {
 register = template.Library()
 register.filter("markdown", markdown.render_markdown)
 register.filter("printable", printable)
-register.filter("count", markdown.format_count)
-register.filter("number", markdown.format_number)
-register.filter("counted", markdown.format_counted)
-register.filter("characters", markdown.format_characters)
-register.filter("money", markdown.format_money)
-register.filter("duration", markdown.format_duration)
+register.filter("count", formats.format_count)
+register.filter("number", formats.format_number)
+register.filter("counted", formats.format_counted)
+register.filter("characters", formats.format_characters)
+register.filter("money", formats.format_money)
+register.filter("duration", formats.format_duration)
 register.filter("label_text", label_text)
 
 
@@ -99,17 +99,17 @@ def share(part: int, whole: int) -> str:
 
 @register.filter
 def size(octets: int | None) -> str:
-    return "" if octets is None else markdown.format_size(octets)
+    return "" if octets is None else formats.format_size(octets)
 
 
 @register.filter
 def milliseconds(value: float) -> str:
-    return markdown.format_duration(value / 1000)
+    return formats.format_duration(value / 1000)
 
 
 @register.filter
 def until(began: datetime | None, ended: datetime | None) -> str:
-    return markdown.format_duration((ended - began).total_seconds()) if began and ended else ""
+    return formats.format_duration((ended - began).total_seconds()) if began and ended else ""
 
 
 @register.filter
@@ -162,7 +162,7 @@ def prices(spec: ModelSpec) -> list[tuple[str, str]]:
     for name, micros in named:
         if micros is not None:
             whole, _, cents = f"{micros / 1_000_000:,.6f}".rstrip("0").partition(".")
-            shown.append((name, markdown.in_dollars(f"{whole}.{cents:0<2}" if cents else whole)))
+            shown.append((name, formats.in_dollars(f"{whole}.{cents:0<2}" if cents else whole)))
     return shown
 
 
@@ -191,7 +191,7 @@ def moment(text: str) -> datetime:
 @register.filter
 def limit_words(line: LimitUse) -> str:
     """Return what of a limit is used up, as ``LimitUse.words`` says it: ``9,500 of 10,000 tokens a day``."""
-    spent, limit = (markdown.localised(line.amount(value)) for value in (line.spent, line.limit))
+    spent, limit = (formats.localised(line.amount(value)) for value in (line.spent, line.limit))
     shown = {"spent": spent, "limit": limit}
     return PERIODS[line.scope] % {"used": MEASURES[line.measure] % shown}
 

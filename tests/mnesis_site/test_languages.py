@@ -26,9 +26,9 @@ from mnesis_site.management.commands.makemessages import core_texts
 from sessions_app.database.tables import fetch
 from sessions_app.database.threads import db
 from sessions_app.llm.model_store import create_key
-from sessions_app.pages import markdown
+from sessions_app.pages import formats, markdown
 from sessions_app.pages.branches import _number
-from sessions_app.pages.markdown import NOUNS
+from sessions_app.pages.formats import NOUNS
 from tests.support.cast import make_user
 from tests.support.pages import browser, reader
 from tests.support.story import alice, history, quiet_runner, say, script, spoken, tool_call
@@ -69,14 +69,14 @@ def test_what_is_counted_has_its_noun() -> None:
     assert {"message", "token", "named turn", "call", "session"} <= used
     assert used - NOUNS.keys() == set()
     with pytest.raises(KeyError):
-        markdown.format_counted(2, "ox")
+        formats.format_counted(2, "ox")
 
 
 @pytest.mark.parametrize("name", NOUNS)
 def test_a_noun_in_english_is_the_same_by_the_catalogue_and_by_the_short_way(name: str) -> None:
     for number in (0, 1, 2, 1_204):
         shown = NOUNS[name] % {"count": number, "shown": f"{number:,}"}
-        assert markdown.format_counted(number, name) == shown == f"{number:,} {name}{'' if number == 1 else 's'}"
+        assert formats.format_counted(number, name) == shown == f"{number:,} {name}{'' if number == 1 else 's'}"
 
 
 def test_every_date_on_a_page_has_its_german_form() -> None:
@@ -200,25 +200,25 @@ def test_only_pages_in_another_language_ask_for_them(browser: Client) -> None:
 # Numbers, sums and times in German.
 
 WRITTEN = [
-    (markdown.format_count, 842, "842", "842"),
-    (markdown.format_count, 12_400, "12.4k", "12,4k"),
-    (markdown.format_count, 1_200_000, "1.2M", "1,2M"),
-    (markdown.format_count, None, "?", "?"),
-    (markdown.format_number, 1_234_567, "1,234,567", "1.234.567"),
-    (markdown.format_number, 999, "999", "999"),
-    (markdown.format_number, None, "", ""),
-    (markdown.format_size, 842, "842 B", "842 B"),
-    (markdown.format_size, 12_400, "12.4 KB", "12,4 KB"),
-    (markdown.format_money, 1_234_500_000, "$1,234.50", "1.234,50\N{NO-BREAK SPACE}$"),
-    (markdown.format_money, 12, "$0.000012", "0,000012\N{NO-BREAK SPACE}$"),
-    (markdown.format_money, 0, "$0", "0\N{NO-BREAK SPACE}$"),
-    (markdown.format_money, None, "", ""),
-    (markdown.format_duration, 0.34, "340 ms", "340 ms"),
-    (markdown.format_duration, 2.4, "2.4 s", "2,4 s"),
-    (markdown.format_duration, 185, "3 min 05 s", "3 min 05 s"),
-    (markdown.format_day, date(2026, 3, 5), "5 Mar 2026", "5. März 2026"),
-    (markdown.format_moment, datetime(2026, 1, 5, 14, 5, tzinfo=UTC), "5 Jan 2026, 14:05", "5. Jan. 2026, 14:05"),
-    (markdown.localised, "+1,203.5", "+1,203.5", "+1.203,5"),
+    (formats.format_count, 842, "842", "842"),
+    (formats.format_count, 12_400, "12.4k", "12,4k"),
+    (formats.format_count, 1_200_000, "1.2M", "1,2M"),
+    (formats.format_count, None, "?", "?"),
+    (formats.format_number, 1_234_567, "1,234,567", "1.234.567"),
+    (formats.format_number, 999, "999", "999"),
+    (formats.format_number, None, "", ""),
+    (formats.format_size, 842, "842 B", "842 B"),
+    (formats.format_size, 12_400, "12.4 KB", "12,4 KB"),
+    (formats.format_money, 1_234_500_000, "$1,234.50", "1.234,50\N{NO-BREAK SPACE}$"),
+    (formats.format_money, 12, "$0.000012", "0,000012\N{NO-BREAK SPACE}$"),
+    (formats.format_money, 0, "$0", "0\N{NO-BREAK SPACE}$"),
+    (formats.format_money, None, "", ""),
+    (formats.format_duration, 0.34, "340 ms", "340 ms"),
+    (formats.format_duration, 2.4, "2.4 s", "2,4 s"),
+    (formats.format_duration, 185, "3 min 05 s", "3 min 05 s"),
+    (formats.format_day, date(2026, 3, 5), "5 Mar 2026", "5. März 2026"),
+    (formats.format_moment, datetime(2026, 1, 5, 14, 5, tzinfo=UTC), "5 Jan 2026, 14:05", "5. Jan. 2026, 14:05"),
+    (formats.localised, "+1,203.5", "+1,203.5", "+1.203,5"),
 ]
 
 
@@ -232,7 +232,7 @@ def test_a_number_is_written_as_the_language_does(write: Any, value: Any, englis
 
 def test_a_month_has_its_german_name() -> None:
     with translation.override("de"):
-        assert markdown.format_days_ago(date(2026, 3, 5), date(2026, 6, 1)) == "März"
+        assert formats.format_days_ago(date(2026, 3, 5), date(2026, 6, 1)) == "März"
 
 
 def test_a_template_writes_dates_as_german_does() -> None:

@@ -10,17 +10,8 @@ import pytest
 
 from mnesis_core.records import LiveText
 from sessions_app.live import delta_frame
-from sessions_app.pages.markdown import (
-    LEXERS,
-    MARKDOWN_LIMIT,
-    format_characters,
-    format_count,
-    format_duration,
-    format_money,
-    highlight_code,
-    render_markdown,
-    show_invisible,
-)
+from sessions_app.pages.formats import format_characters, format_count, format_duration, format_money
+from sessions_app.pages.markdown import LEXERS, MARKDOWN_LIMIT, highlight_code, render_markdown, show_invisible
 
 ALLOWED_TAG = re.compile(
     r"</?(?:a|blockquote|br|code|del|div|em|figcaption|figure|h[3-6]|hr|li|ol|p|pre|s|span|strong|table|tbody|td|th|thead|tr|ul)\b"

@@ -37,7 +37,7 @@ from mnesis_core.compaction.evaluation.values import LARGEST_NUMBER, POLICIES, M
 from mnesis_core.errors import MnesisError
 from mnesis_core.records import is_id
 from sessions_app.management.acting import SiteCommand
-from sessions_app.pages.markdown import format_money
+from sessions_app.pages.formats import format_money
 
 SMALLEST_WINDOW, LARGEST_WINDOW = 512, 10_000_000
 MOST = 100_000

@@ -15,7 +15,7 @@ from mnesis_core.compaction.requests import parse_prompt
 from mnesis_core.errors import MnesisError
 from mnesis_core.text import printable
 from sessions_app.management.acting import RecordCommand
-from sessions_app.pages.markdown import format_money
+from sessions_app.pages.formats import format_money
 
 
 class Command(RecordCommand):

@@ -18,7 +18,7 @@ from mnesis_core.errors import MnesisError
 from mnesis_core.messages import text_of
 from mnesis_core.text import printable
 from sessions_app.management.acting import SiteCommand
-from sessions_app.pages.markdown import format_money
+from sessions_app.pages.formats import format_money
 from sessions_app.record.session_queries import load_session
 
 MESSAGES_AT_ONCE = 200
