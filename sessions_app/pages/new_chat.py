@@ -18,7 +18,8 @@ from sessions_app.record.session_queries import has_imports
 COOKIE = "mnesis_first_steps"
 COOKIE_SECONDS = 400 * 24 * 3600  # the longest that browsers keep one
 HIDDEN = "hidden"
-MOST_ASSISTANTS = 6  # the newest ones; the others are on the page of all assistants
+# The newest ones, as links and in the picker; the others are on the page of all assistants.
+MOST_ASSISTANTS, MOST_PICKED = 6, 50
 EXAMPLES = (
     _("Explain what a context window is, as you would to a friend."),
     _("Plan a four-day walk in the Pyrenees, with what to pack."),
@@ -46,9 +47,10 @@ class FirstSteps:
 
 @signed_in
 def new_chat(request: HttpRequest) -> HttpResponse:
-    assistants = list_assistants(user_id=reader_of(request), limit=MOST_ASSISTANTS)
+    assistants = list_assistants(user_id=reader_of(request), limit=MOST_PICKED)
     context = {
-        "assistants": assistants,
+        "assistants": assistants[:MOST_ASSISTANTS],
+        "picked_from": assistants,
         "examples": EXAMPLES,
         "demo_examples": DEMO_EXAMPLES,
         "steps": first_steps(request),

@@ -190,6 +190,7 @@ class MessageView:
             "again": self.ends_turn and (self.role == "assistant" or bool(self.ending)),
             "compare": self.ends_turn and self.role == "assistant",
             "edit": is_person and is_said,
+            "save": is_person and has_words,
             "fork": True,
             "link": True,
             "share": True,

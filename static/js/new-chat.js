@@ -18,7 +18,7 @@ async function create({ forFiles = false } = {}) {
   errorBox.hidden = true;
   const message = textarea.value;
   try {
-    const body = { model: form.elements.model.value, project_id: project, assistant_id: assistant, ...(message.trim() && !forFiles ? { message } : {}) };
+    const body = { model: form.elements.model.value, project_id: project, assistant_id: form.elements.assistant?.value ?? assistant, ...(message.trim() && !forFiles ? { message } : {}) };
     if (form.elements.temporary?.checked) body.temporary = true;
     const session = await call("POST", "/api/sessions", body);
     if (forFiles) new Draft(session.id).change(message);
@@ -36,6 +36,14 @@ textarea.value = draft.textWith(textarea.value);
 textarea.addEventListener("input", () => draft.change(textarea.value));
 watchSlash(textarea);
 sendOnEnter(textarea, () => create());
+// An assistant brings its model, which may still be changed; without one, the chat has the model that it had.
+const { model, assistant: picker } = form.elements;
+let ownModel = model.value;
+model.addEventListener("change", () => (ownModel = model.value));
+picker?.addEventListener("change", () => {
+  const brought = picker.selectedOptions[0].dataset.model;
+  model.value = [...model.options].some(({ value }) => value === brought) ? brought : ownModel;
+});
 attach.addEventListener("click", () => create({ forFiles: true }));
 form.addEventListener("submit", (event) => {
   event.preventDefault();

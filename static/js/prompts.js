@@ -32,3 +32,8 @@ watchForm(remove?.querySelector("form"), () => call("DELETE", api));
 document.querySelector("[data-new-prompt]")?.addEventListener("click", () => open(dialog));
 document.querySelector("[data-delete-prompt]")?.addEventListener("click", () => remove.showModal());
 watchClosing();
+// A message that is to be saved: its words are in the form already.
+if (dialog?.matches("[data-open]")) {
+  open(dialog);
+  dialog.addEventListener("close", () => history.replaceState(null, "", location.pathname));
+}

@@ -49,6 +49,23 @@ def test_an_assistant_is_made_asked_edited_and_removed(portal: Portal, open_page
     expect(page.locator("#session-assistant")).to_have_text(re.compile("Lighthouse keeper, version 1"))
 
 
+def test_an_assistant_is_picked_beside_the_model_by_the_keyboard(portal: Portal, open_page: Open) -> None:
+    body = {"name": "Harbour pilot", "instructions": "Speak of harbours.", "model": "demo"}
+    assistant = portal.call("POST", "/api/assistants", body)["id"]
+    page = open_page("/")
+    picker = page.get_by_label("Assistant", exact=True)
+    expect(picker).to_have_value("")
+    page.get_by_label("Model", exact=True).focus()
+    page.keyboard.press("Tab")
+    expect(picker).to_be_focused()
+    page.keyboard.type("Harbour")
+    expect(picker).to_have_value(assistant)
+    page.get_by_label("First message", exact=True).fill("Hello pilot")
+    page.keyboard.press("Enter")
+    expect(page.locator("#session-assistant")).to_have_text(re.compile(r"Harbour pilot, version 1"))
+    portal.call("DELETE", f"/api/assistants/{assistant}")
+
+
 def test_files_are_chosen_in_the_form_come_with_the_first_message_and_are_removed_there(open_page: Open) -> None:
     page = open_page("/assistants/add/")
     page.get_by_label("Name", exact=True).fill("Tide keeper")

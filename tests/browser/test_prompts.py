@@ -88,3 +88,22 @@ def test_variables_are_read_and_filled(portal: Portal, open_page: Open) -> None:
     assert run("{{" * 10_000, {})[0] == []
     assert len(run("".join(f"{{{{v{number}}}}}" for number in range(30)), {})[0]) == 20
     assert run("{{" + "x" * 61 + "}} {{名前 é=🦊}}", {})[0] == [["名前 é", "🦊"]]
+
+
+def test_a_message_is_saved_as_a_prompt(portal: Portal, open_page: Open) -> None:
+    words = "Weigh the anchor of {{ship}}.\nThen say how."
+    page = open_page(f"/sessions/{portal.new_session(words)}/")
+    own = page.locator(".message-user")
+    own.hover()
+    save = own.get_by_role("link", name="Save as prompt", exact=True)
+    save.focus()
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog", name="New prompt", exact=True)
+    expect(dialog.get_by_label("Text", exact=True)).to_have_value(words)
+    expect(dialog.get_by_label("Name", exact=True)).to_be_focused()
+    page.keyboard.type("anchor")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("link", name="anchor", exact=True)).to_be_visible()
+    expect(dialog).to_have_count(0)
+    [prompt] = [one for one in portal.call("GET", "/api/prompts")["items"] if one["name"] == "anchor"]
+    assert prompt["text"] == words

@@ -8,8 +8,9 @@ from django.test import Client
 from django.utils.html import escape
 
 from mnesis_core.llm.interface import ModelSpec, settle_limits
+from sessions_app.assistants.assistant_store import create_assistant
 from sessions_app.llm.model_store import put_model
-from sessions_app.pages.new_chat import DEMO_EXAMPLES
+from sessions_app.pages.new_chat import DEMO_EXAMPLES, MOST_ASSISTANTS
 from sessions_app.record import session_store
 from tests.support.cast import make_user
 from tests.support.pages import Ask
@@ -27,6 +28,19 @@ def test_the_demo_model_shows_what_it_can_do(ask: Ask) -> None:
     page = ask("/")
     for _, example in DEMO_EXAMPLES:
         assert f'data-example="{escape(example)}"' in page
+
+
+def test_assistants_are_picked_beside_the_model_where_there_are_any(reader: User, browser: Client) -> None:
+    assert 'id="assistant"' not in page_of(browser)
+    for number in range(MOST_ASSISTANTS + 1):
+        create_assistant(owner_id=reader.pk, name=f"Pilot {number} <b>", model="demo")
+    create_assistant(owner_id=make_user("eve").pk, name="Of Eve")
+    page = page_of(browser)
+    assert (page.count('data-model="demo"'), page.count('class="assistant-chip"')) == (
+        MOST_ASSISTANTS + 1,
+        MOST_ASSISTANTS,
+    )
+    assert ("Pilot 0 &lt;b&gt;</option>" in page, "Of Eve" in page) == (True, False)
 
 
 def test_the_first_steps_are_for_those_who_may_add_models(reader: User, browser: Client) -> None:

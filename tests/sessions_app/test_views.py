@@ -246,11 +246,11 @@ def test_only_what_applies_can_be_done_with_a_message(ask: Ask, reader: User) ->
     )
     can = re.findall(r'data-can="([^"]*)"', ask(f"/sessions/{session_id}/"))
     assert [names.split() for names in can] == [
-        ["copy", "edit", "fork", "link", "share", "calls"],
+        ["copy", "edit", "save", "fork", "link", "share", "calls"],
         ["copy", "again", "compare", "fork", "link", "share", "call", "up", "down"],
-        ["copy", "edit", "fork", "link", "share", "calls"],
+        ["copy", "edit", "save", "fork", "link", "share", "calls"],
         ["again", "compare", "fork", "link", "share", "call"],
-        ["copy", "edit", "fork", "link", "share", "calls"],
+        ["copy", "edit", "save", "fork", "link", "share", "calls"],
         ["fork", "link", "share", "call"],
         ["copy", "again", "compare", "fork", "link", "share", "call", "up", "down"],
     ]
@@ -268,6 +268,27 @@ def test_what_was_said_is_told_without_the_files_that_came_with_it(browser: Clie
     answer = browser.get(f"/sessions/{session_id}/messages/{message_id}/said/")
     assert answer.json() == {"text": "Look:\x00", "file_ids": [file_id], "parent_id": "root"}
     assert browser.get(f"/sessions/{session_id}/messages/msg_nowhere/said/").status_code == 404
+
+
+def test_words_of_a_message_are_in_the_form_of_a_new_prompt_for_its_owner_only(browser: Client, reader: User) -> None:
+    words = "Look:\x00 \ud800 <script>alert(1)</script> {{a}}"
+    session_id, foreign = new_session(reader), new_session(User.objects.create_user("other"))
+    message_id = say(session_id, ("user", [TextPart(text=words)]))[0]
+    theirs = say(foreign, ("user", [TextPart(text="hidden words")]))[0]
+    assert f"?message=MESSAGE&amp;session={session_id}" in browser.get(f"/sessions/{session_id}/").content.decode()
+    answer = browser.get("/prompts/", {"message": message_id, "session": session_id})
+    page = answer.content.decode()
+    assert (answer.status_code, "data-open" in page, "<script>alert" in page) == (200, True, False)
+    assert "{{a}}</textarea>" in page
+    for message, session in (
+        (theirs, foreign),
+        (theirs, session_id),
+        (message_id, foreign),
+        ("\0", session_id),
+        ("x", "\0"),
+    ):
+        assert browser.get("/prompts/", {"message": message, "session": session}).status_code == 404
+    assert "data-open" not in browser.get("/prompts/", {"session": session_id}).content.decode()
 
 
 def test_the_number_of_queries_does_not_grow_with_the_session(browser: Client, reader: User) -> None:
