@@ -1,6 +1,6 @@
 """Tables beside the record: what the last verification of each session found, and the saved views of *Observe*.
 
-Of what a verification found nothing is proof: only a new verification proves anything.
+What a verification found proves nothing later: only a new verification does.
 """
 
 from __future__ import annotations
