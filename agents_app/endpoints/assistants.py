@@ -260,7 +260,7 @@ def delete_assistant_picture(request: Asker, assistant_id: str) -> Any:
     openapi_extra={"responses": {200: PICTURE}},
 )
 def read_assistant_picture(request: HttpRequest, assistant_id: str) -> Any:
-    """That of its newest version, as a PNG or JPEG of 256 pixels a side at most."""
+    """Return the picture of the newest version, as a PNG or JPEG of at most 256 pixels a side."""
     assistant = assistant_queries.load_assistant(assistant_id, user_id=owner_id(request))
     return shown_alone(*load_portrait(assistant), name="picture")
 

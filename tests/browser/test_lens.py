@@ -189,6 +189,16 @@ def test_tabs_are_moved_between_by_keys_and_closed_by_escape(talk: str, open_pag
     expect(page.locator("#lens-files")).to_be_visible()
 
 
+def test_a_press_counts_though_the_numbers_below_it_are_replaced_meanwhile(talk: str, open_page: Open) -> None:
+    page = open_page(f"/sessions/{talk}/", viewport=WIDE)
+    expect(page.locator("#context-brief")).to_contain_text("%")
+    page.locator("#context-brief").hover(force=True)
+    page.mouse.down()
+    page.evaluate("brief => brief.replaceWith(brief.cloneNode(true))", page.locator("#context-brief").element_handle())
+    page.mouse.up()
+    expect(page.locator("#panels")).to_be_hidden()
+
+
 def test_a_page_asks_for_no_more_until_the_lens_is_used(talk: str, open_page: Open) -> None:
     page = open_page("/sessions/", viewport=PHONE)
     asked: list[str] = []

@@ -66,7 +66,7 @@ class ProjectSettings(TypedDict, total=False):
     instructions: str
     model: str
     config: dict[str, Any]
-    """Of sessions that begin in it, in the form of a session's: ``parameters``, ``turn``, ``max_output_tokens`` and ``limits``."""
+    """The configuration of sessions that begin in the project, in the form of a session's: ``parameters``, ``turn``, ``max_output_tokens`` and ``limits``."""
 
 
 class PromptSettings(TypedDict, total=False):
