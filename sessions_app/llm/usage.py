@@ -234,17 +234,9 @@ def draw_run(stretches: Sequence[Interval]) -> tuple[Chart, Chart] | None:
         bars.append(draw_bar(index, count, RUN_GAP, heights))
     points = [(0.0, 0.0), *((stretch.ends, total) for stretch, total in zip(stretches, sums, strict=True))]
     rows = _rows_of_run(stretches, seconds, unit, [say(total) for total in sums])
-    items = sum(map(_items, stretches))
     throughput = Chart(
         name=_("Throughput"),
-        sentence=ENDED[unit]
-        % {
-            "number": round(items),
-            "count": _say_number(items),
-            "duration": format_duration(whole),
-            "mean": _say_number(items * seconds / whole),
-            "most": _say_number(max(rates)),
-        },
+        sentence=_throughput_in_words(sum(map(_items, stretches)), whole, most=max(rates), seconds=seconds, unit=unit),
         bars=bars,
         highest=f"{_say_number(fastest)} / {unit}",
         middle=_say_number(fastest / 2),
@@ -265,6 +257,11 @@ def draw_run(stretches: Sequence[Interval]) -> tuple[Chart, Chart] | None:
         rows=rows,
     )
     return throughput, spending
+
+
+def _throughput_in_words(items: float, whole: float, *, most: float, seconds: float, unit: str) -> str:
+    shown = {"number": round(items), "count": _say_number(items), "duration": format_duration(whole)}
+    return ENDED[unit] % (shown | {"mean": _say_number(items * seconds / whole), "most": _say_number(most)})
 
 
 def _rows_of_run(
