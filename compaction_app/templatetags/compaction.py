@@ -8,6 +8,7 @@ from typing import Any
 
 from django import template
 from django.utils.functional import Promise
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext, pgettext_lazy
@@ -368,3 +369,10 @@ def count_words(sorts: Sequence[Mapping[str, Any]]) -> list[str]:
         (sum(sort["number"] for sort in sorts if sort["is_superseded"]), _("%(number)s superseded")),
     )
     return [words % {"number": format_number(number)} for number, words in counted if number]
+
+
+@register.simple_tag
+def event_link(ledger_url: str, seq: int) -> str:
+    """Return ``event 1,204`` as a link to its entry, or as plain text for readers without the ledger."""
+    shown = _("event %(seq)s") % {"seq": format_number(seq)}
+    return format_html('<a href="{}?seq={}">{}</a>', ledger_url, seq, shown) if ledger_url else shown

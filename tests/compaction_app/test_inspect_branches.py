@@ -253,8 +253,9 @@ def test_a_messages_page_follows_the_branch(reader: Client, talk: Talk) -> None:
         return " ".join(get(reader, session_id, f"messages/{messages[seq]}/").split())
 
     assert "It is on branch 0, which does not lead to the chosen branch" in story(28)
-    assert "a summary replaced it" in story(1)
-    assert "<strong>It is in the context now</strong>" in story(max(messages))
+    link = rf'<a href="/sessions/{session_id}/inspect/ledger/\?seq=(\d+)">event (\d+)</a>'
+    assert re.search(rf"Not in the context since turn \d+</strong> \({link}\): a summary replaced it", story(1))
+    assert re.search(rf"<strong>It is in the context now</strong>, since {link}\.", story(max(messages)))
     choose(session_id, 0)
     assert "<strong>It is in the context now</strong>" in story(28)
     assert "It is on branch 1" in story(max(messages))
