@@ -10,6 +10,7 @@ from django.shortcuts import render
 from django.utils import timezone
 from django.utils.http import content_disposition_header
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 from ninja import Field, Router, Schema, Status
 
 from audit_app.proof.verify import verify_now
@@ -18,7 +19,7 @@ from audit_app.transfer.imports import Import, begin_import, follow_import
 from mnesis_core.errors import InvalidRequest, RequestTooLarge
 from sessions_app.callers import owner_id
 from sessions_app.conf import default_model, get_spec, list_models, site_config
-from sessions_app.pages.formats import format_number, format_size
+from sessions_app.pages.formats import fill_in, format_number, format_size
 from sessions_app.pages.markdown import show_invisible, shown_title
 from sessions_app.pages.views import model_label, reader_of, signed_in
 from sessions_app.record import session_queries
@@ -182,7 +183,7 @@ def import_files(request: HttpRequest) -> Any:
     length = request.headers.get("Content-Length", "")
     most = site_config().files.import_bytes
     if length.isdecimal() and len(length) < 19 and int(length) > most + FORM_BYTES:
-        raise RequestTooLarge(f"An import may have {most:,} bytes.", field="file")
+        raise RequestTooLarge(gettext_noop("An import may have %(most)s bytes."), {"most": most}, field="file")
     model = get_spec(request.POST.get("model") or default_model(), user_id=owner).alias
     files = ((file.name or "", file.chunks()) for file in request.FILES.getlist("file"))
     return Status(202, begin_import(files, owner_id=owner, model=model))
@@ -207,23 +208,19 @@ def import_status(request: HttpRequest, import_id: str) -> HttpResponse:
     about = follow_import(import_id, owner_id=reader_of(request))
     ids = about.session_ids[:MOST_SHOWN]
     titles = titles_of(ids, owner_id=about.owner_id) if ids else {}
+    shown = {"done": format_number(about.done), "total": format_number(about.total)}
     context = {
         "about": about,
         "names": [show_invisible(name) for name in about.names],
         "sessions": [(id, shown_title(titles[id])) for id in ids if id in titles],
         "more_sessions": max(0, len(about.session_ids) - MOST_SHOWN),
         "notes": [show_invisible(note) for note in about.notes],
-        "error": show_invisible(_(about.error["message"])) if about.error and about.error["message"] else "",
-        "progress": _progress(about.done, about.total),
+        "error": show_invisible(fill_in(about.error_text, about.error_values)),
+        "progress": _("%(done)s of %(total)s") % shown if about.total else shown["done"],
     }
     if "HX-Request" in request.headers:
         return render(request, "audit_app/_import.html", context)
     return render(request, "audit_app/import.html", _choices(request) | context)
-
-
-def _progress(done: int, total: int | None) -> str:
-    shown = {"done": format_number(done), "total": format_number(total)}
-    return _("%(done)s of %(total)s") % shown if total else shown["done"]
 
 
 def _choices(request: HttpRequest) -> dict[str, Any]:

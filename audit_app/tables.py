@@ -291,18 +291,15 @@ def session_tables() -> dict[str, SessionTable]:
     paths: dict[type[Model], str] = {session: "pk"}
     found = {}
     for table in carried_tables():
-        path = paths.get(table.model) or _path(table, paths)
+        # The shortest lookup to a session; of several, the one called ``session``.
+        names = [(table.fields[index].name, model) for index, model in table.foreign_keys if model in paths]
+        ways = [name if paths[model] == "pk" else f"{name}__{paths[model]}" for name, model in names]
+        shortest = min(ways, key=lambda way: (way.count("__"), way != "session"), default="")
+        path = paths.get(table.model) or shortest
         if path:
             paths[table.model] = path
             found[table.name] = SessionTable(table.model, path)
     return found
-
-
-def _path(table: Table, paths: Mapping[type[Model], str]) -> str:
-    """Return the shortest lookup to a session; of several, the one called ``session``."""
-    names = [(table.fields[index].name, model) for index, model in table.foreign_keys if model in paths]
-    ways = [name if paths[model] == "pk" else f"{name}__{paths[model]}" for name, model in names]
-    return min(ways, key=lambda way: (way.count("__"), way != "session"), default="")
 
 
 def _default(field: Field[Any, Any]) -> Any:

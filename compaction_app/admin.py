@@ -358,16 +358,6 @@ def _context(request: HttpRequest, about: SessionHeading) -> dict[str, Any]:
         total, records = timeline_queries.load_context_change(about.id, verb, at=seq, limit=CHANGES_SHOWN)
         if total:
             changes.append((verb, total, _items(about.id, records, at=seq)))
-    try:
-        frame = load_frame(about.id)
-        spec = frame.spec
-        measured = (
-            f"Window {spec.context_window:,} ({spec.context_window_source}), "
-            f"answer up to {spec.max_output_tokens:,} ({spec.max_output_source}), usable {frame.budget.usable:,}. "
-            f"{describe_count(**frame.calibration.as_dict())}"
-        )
-    except SessionNotFoundError:  # it was deleted
-        measured = ""
     return {
         "at": seq,
         "is_now": seq == about.event_seq,
@@ -378,7 +368,7 @@ def _context(request: HttpRequest, about: SessionHeading) -> dict[str, Any]:
         "page": page,
         "keep": f"at={seq}&",
         "tokens": tokens,
-        "measured": measured,
+        "measured": _measured(about.id),
         "tables": [*changes, ("", page.paginator.count, page.object_list)],
         "steps": [
             ("Previous change", before),
@@ -387,6 +377,19 @@ def _context(request: HttpRequest, about: SessionHeading) -> dict[str, Any]:
             ("Next change", after),
         ],
     }
+
+
+def _measured(session_id: str) -> str:
+    try:
+        frame = load_frame(session_id)
+    except SessionNotFoundError:  # it was deleted
+        return ""
+    spec = frame.spec
+    return (
+        f"Window {spec.context_window:,} ({spec.context_window_source}), "
+        f"answer up to {spec.max_output_tokens:,} ({spec.max_output_source}), usable {frame.budget.usable:,}. "
+        f"{describe_count(**frame.calibration.as_dict())}"
+    )
 
 
 def _items(session_id: str, records: list[ContextItemRecord], *, at: int) -> list[dict[str, Any]]:

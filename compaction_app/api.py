@@ -21,7 +21,6 @@ from compaction_app.facts.api import router as facts_router
 from compaction_app.lineage.api import router as lineage_router
 from compaction_app.search import router as search_router
 from compaction_app.views import CompactionOut, ContextFormat, show_context
-from mnesis_core.compaction.fidelity import SourceItem
 from mnesis_core.compaction.requests import SummaryPrompt, parse_prompt
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.files.references import find_file_ids
@@ -293,21 +292,19 @@ def read_fidelity(request: Asker, summary_id: str, limit: Limit = 100, cursor: s
         "counted": found.measured and found.measured.counted,
         "missing": found.measured and found.measured.missing,
         "alarm": found.is_alarm,
-        "items": [_missing_out(one) for one in page],
+        "items": [
+            {
+                "kind": one.item.kind.value,
+                "text": one.item.text,
+                "message_id": one.source.message_id or None,
+                "seq": one.source.seq or None,
+                "part_id": one.source.part_id or None,
+                "start": one.item.start if one.source.part_id else None,
+                "end": one.item.end if one.source.part_id else None,
+            }
+            for one in page
+        ],
         "next_cursor": str(offset + limit) if offset + limit < len(found.missing) else None,
-    }
-
-
-def _missing_out(one: SourceItem) -> dict[str, Any]:
-    is_said = bool(one.source.part_id)
-    return {
-        "kind": one.item.kind.value,
-        "text": one.item.text,
-        "message_id": one.source.message_id or None,
-        "seq": one.source.seq or None,
-        "part_id": one.source.part_id or None,
-        "start": one.item.start if is_said else None,
-        "end": one.item.end if is_said else None,
     }
 
 

@@ -10,6 +10,8 @@ import time
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
+from django.utils.translation import gettext_noop
+
 from compaction_app import queries, store
 from compaction_app.context.fidelity import bound_of
 from compaction_app.context.state import ContextState, load_state
@@ -145,10 +147,12 @@ def undo(summary_id: str, *, owner_id: int | None = None, to: str | None = None,
     for node in sorted(chosen, key=lambda node: node.depth):
         wanted = (to if node.id == newest.id else None) or node.revises_id
         if wanted is None:
-            raise Conflict("this summary was never revised, so there is nothing to undo", summary_id=node.id)
+            raise Conflict(
+                gettext_noop("this summary was never revised, so there is nothing to undo"), summary_id=node.id
+            )
         earlier = queries.load_summary(wanted, session_id=session_id)
         if graph.newest(earlier.id).id != node.id or earlier.id == node.id:
-            raise Conflict("this is no earlier revision of it", summary_id=earlier.id)
+            raise Conflict(gettext_noop("this is no earlier revision of it"), summary_id=earlier.id)
         names = ("level", "text", "token_count", "source_tokens", "model", "prompt_version")
         revisions.append(
             Revision(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from itertools import accumulate
@@ -36,7 +37,7 @@ from mnesis_core.search.questions import LONGEST_QUESTION
 from mnesis_core.text import printable
 from sessions_app.callers import Asker, owner_id
 from sessions_app.operations import by_name
-from sessions_app.pages.formats import format_number
+from sessions_app.pages.formats import error_text, format_number
 from sessions_app.pages.markdown import show_invisible, shown_title
 from sessions_app.pages.views import reader_of, signed_in
 from sessions_app.record.message_queries import places_of_parts
@@ -321,7 +322,7 @@ def _search(asked: PageQuery, owner_id: int, *, limit: int) -> dict[str, Any]:
     try:
         result = answer(scope, asked.query, mode=asked.mode, limit=limit, cursor=asked.cursor or None)
     except InvalidRequest as error:
-        return context | {"problem": show_invisible(gettext(error.message))}
+        return context | {"problem": show_invisible(error_text(error))}
     places = places_of_parts({hit.source_id for hit in result.hits if hit.message_id})
     covering = leaves_of_messages({hit.message_id: hit.session_id for hit in result.hits if hit.message_id})
     left = {
@@ -350,32 +351,15 @@ def _view(hit: Hit, place: PartPlace | None, covered_by: str | None, row: Row | 
     pruned = place.pruned_turn if place and is_result else None
     is_pruned = pruned is not None and (left is None or pruned <= left)
     hidden = [*row.get("omitted", ()), *(row.get("tombstoned", ()) if is_result else ())] if row else []
-    own = next((line for line in hit.passage if line.is_hit), None)
-    speaker = show_invisible(own.speaker) if own and own.speaker else str(SPEAKERS.get(hit.role, hit.role))
-    if hit.kind == "summaries":
-        span = {"first": format_number(hit.message_seq), "last": format_number(hit.last_seq)}
-        what = gettext("Summary of messages %(first)s to %(last)s") % span
-    elif hit.kind == "files":
-        what = gettext("What a file holds")
-    elif hit.part_type in CALLS:
-        name = show_invisible(place.tool_name) if place and place.tool_name else gettext("a tool")
-        what = f"{name}, {FIELDS.get(hit.field) or pgettext('part of a tool call', 'call')}"
-    else:
-        what = str(WHAT.get(hit.part_type, "%(speaker)s")) % {"speaker": speaker}
-    pieces, end = [], 0
-    for first, last in hit.matches:
-        pieces += [(hit.snippet[end:first], False), (hit.snippet[first:last], True)]
-        end = last
-    pieces.append((hit.snippet[end:], False))
     beside = [line for line in hit.passage if not line.is_hit]
     return {
         "hit": hit,
         "before": [_beside(line) for line in beside if line.seq < hit.message_seq],
         "after": [_beside(line) for line in beside if line.seq > hit.message_seq],
         "title": shown_title(hit.session_title),
-        "what": what,
+        "what": _what(hit, place),
         # The snippet in order: a piece, and whether it matches.
-        "pieces": [(show_invisible(text), matches) for text, matches in pieces],
+        "pieces": [(show_invisible(text), matches) for text, matches in _pieces(hit)],
         "said_at": place.said_at if place else None,
         # The turn since when a model no longer reads the text as it was said.
         "left_turn": pruned if is_pruned else left,
@@ -384,6 +368,29 @@ def _view(hit: Hit, place: PartPlace | None, covered_by: str | None, row: Row | 
         "still_shown": row["kind"] if row and hit.source_id not in hidden else "",
         "covered_by": covered_by if left is not None else None,
     }
+
+
+def _what(hit: Hit, place: PartPlace | None) -> str:
+    if hit.kind == "summaries":
+        span = {"first": format_number(hit.message_seq), "last": format_number(hit.last_seq)}
+        return gettext("Summary of messages %(first)s to %(last)s") % span
+    if hit.kind == "files":
+        return gettext("What a file holds")
+    if hit.part_type in CALLS:
+        name = show_invisible(place.tool_name) if place and place.tool_name else gettext("a tool")
+        return f"{name}, {FIELDS.get(hit.field) or pgettext('part of a tool call', 'call')}"
+    own = next((line for line in hit.passage if line.is_hit), None)
+    speaker = show_invisible(own.speaker) if own and own.speaker else str(SPEAKERS.get(hit.role, hit.role))
+    return str(WHAT.get(hit.part_type, "%(speaker)s")) % {"speaker": speaker}
+
+
+def _pieces(hit: Hit) -> Iterator[tuple[str, bool]]:
+    end = 0
+    for first, last in hit.matches:
+        yield hit.snippet[end:first], False
+        yield hit.snippet[first:last], True
+        end = last
+    yield hit.snippet[end:], False
 
 
 def _beside(line: Line) -> dict[str, Any]:

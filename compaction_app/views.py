@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext, pgettext
+from django.utils.translation import gettext_lazy, gettext_noop, ngettext, pgettext
 from ninja import Field
 from pydantic import BeforeValidator
 
@@ -112,7 +112,7 @@ def show_context(
     :raises InvalidRequest: both an event and a question are named.
     """
     if question and at is not None:
-        raise InvalidRequest("a question is about the context of now: leave out at", field="question")
+        raise InvalidRequest(gettext_noop("a question is about the context of now: leave out at"), field="question")
     load_session(session_id, owner_id=owner_id)
     state = load_state(session_id, at=at)
     passages = retrieve(state, question) if question else None
@@ -139,18 +139,15 @@ def context_panel(request: HttpRequest, session_id: str) -> HttpResponse:
     last = next(iter(list_runs(session.id, limit=1)), None)
     limits = [(line, allowance.spent) for allowance in look(limits_now(session)) for line in lines_of([allowance])]
     is_chosen = branch is None or branch == session.branch
+    larger = ""
+    if meter.used_tokens > meter.usable_tokens:
+        # The model with the smallest window in which everything fits.
+        models = sorted(list_models(user_id=reader_of(request)), key=lambda spec: spec.context_window)
+        fits = (spec.alias for spec in models if spec.context_window - spec.max_output_tokens >= meter.used_tokens)
+        larger = next(fits, "")
     context = {"session": session, "view": view_meter(meter), "meter": meter, "last": last, "limits": limits}
-    context |= {"branch": branch, "is_chosen": is_chosen, "larger": _larger_model(request, meter)}
+    context |= {"branch": branch, "is_chosen": is_chosen, "larger": larger}
     return render(request, "compaction_app/_context.html", context)
-
-
-def _larger_model(request: HttpRequest, meter: Meter) -> str:
-    """Return the model with the smallest window in which everything fits, if the session's own has too small a one."""
-    if meter.used_tokens <= meter.usable_tokens:
-        return ""
-    models = sorted(list_models(user_id=reader_of(request)), key=lambda spec: spec.context_window)
-    fits = (spec.alias for spec in models if spec.context_window - spec.max_output_tokens >= meter.used_tokens)
-    return next(fits, "")
 
 
 @signed_in

@@ -11,7 +11,7 @@ from ninja import Router, Schema, Status
 from pydantic import BeforeValidator, Field, ValidationError
 
 from files_app.contents import content_size, find_size
-from files_app.downloads import CHUNK_BYTES, download, etag_of, headers_of
+from files_app.downloads import CHUNK_BYTES, download, download_whole, etag_of, headers_of
 from files_app.intake import keep_file, keep_path
 from files_app.projects import drop_project_file, keep_project_file, list_project_files, load_project_file
 from files_app.queries import (
@@ -35,9 +35,9 @@ from sessions_app.record.session_queries import load_session
 from sessions_app.schemas import ErrorOut, Out, Text, page_of
 
 
-def _given_as(name: str, value: dict[str, str]) -> dict[str, Any]:
-    """Return the JSON schema of a request that gives a file as ``name``, for a session if it names one."""
-    return {"schema": {"type": "object", "required": [name], "properties": {"session_id": _TEXT, name: value}}}
+def _given_as(name: str, value: dict[str, str], **others: dict[str, str]) -> dict[str, Any]:
+    """Return the JSON schema of a request that gives a file as ``name``, and may have the other properties."""
+    return {"schema": {"type": "object", "required": [name], "properties": {**others, name: value}}}
 
 
 router = Router(tags=["files"])
@@ -49,8 +49,12 @@ MOST_BYTES = 8 * CHUNK_BYTES  # of one range
 # What OpenAPI says of bytes, and of the two ways to give a file.
 _TEXT, _BINARY = {"type": "string"}, {"type": "string", "format": "binary"}
 CONTENT = {"content": {"application/octet-stream": {"schema": _BINARY}}}
-_WAYS = {"multipart/form-data": _given_as("file", _BINARY), "application/json": _given_as("path", _TEXT)}
+_WAYS = {
+    "multipart/form-data": _given_as("file", _BINARY, session_id=_TEXT),
+    "application/json": _given_as("path", _TEXT, session_id=_TEXT),
+}
 UPLOAD = {"requestBody": {"required": True, "content": _WAYS}}
+FILE = {"requestBody": {"required": True, "content": {"multipart/form-data": _given_as("file", _BINARY)}}}
 
 
 class ProseOut(Out):
@@ -312,7 +316,7 @@ def get_project_files(request: Asker, project_id: str) -> Any:
     "/projects/{project_id}/files",
     response={201: ProjectFileOut, 403: ErrorOut, **KEEPING},
     summary="Add a file to a project",
-    openapi_extra={"requestBody": {"required": True, "content": {"multipart/form-data": _given_as("file", _BINARY)}}},
+    openapi_extra=FILE,
 )
 def add_project_file(request: HttpRequest, project_id: str) -> Any:
     """Multipart with ``file``. One of the same name takes the place of the other, also in sessions that have that one."""
@@ -346,5 +350,4 @@ def delete_project_file(request: Asker, project_id: str, project_file_id: str) -
 def read_project_file(request: HttpRequest, project_id: str, project_file_id: str) -> Any:
     """All of its bytes, for any member."""
     file = load_project_file(project_id, project_file_id, user_id=owner_id(request))
-    size = content_size(file.content_id)
-    return download(file, Span(first=0, end=size), size=size, is_range=False)
+    return download_whole(file)

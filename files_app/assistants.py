@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from django.utils.translation import gettext_noop
+
 from files_app.contents import content_size, put_stream, read_content
 from files_app.intake import room_of
 from files_app.models import PATH_LENGTH
@@ -26,9 +28,11 @@ def keep_uploads(uploads: Sequence[Upload], *, owner_id: int) -> list[AssistantF
     :raises InvalidRequest: a path is too long, or there are too many files.
     """
     if len(uploads) > MOST_FILES:
-        raise InvalidRequest(f"An assistant may have {MOST_FILES} files.", field="file")
+        raise InvalidRequest(gettext_noop("An assistant may have %(most)s files."), {"most": MOST_FILES}, field="file")
     if any(len(encode_text(path)) > PATH_LENGTH for path, _ in uploads):
-        raise InvalidRequest(f"path is longer than {PATH_LENGTH:,} characters", field="file")
+        raise InvalidRequest(
+            gettext_noop("path is longer than %(most)s characters"), {"most": PATH_LENGTH}, field="file"
+        )
     kept: list[AssistantFileRecord] = []
     for path, chunks in uploads:
         room = room_of(owner_id, besides=sum(file.size for file in kept))

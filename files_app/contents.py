@@ -17,6 +17,7 @@ from typing import Any
 
 from django.core.files.base import ContentFile, File
 from django.core.files.storage import FileSystemStorage, storages
+from django.utils.translation import gettext_noop
 
 from mnesis_core.errors import FileContentNotFound, RequestTooLarge
 from mnesis_core.files.lines import Read
@@ -76,7 +77,11 @@ def put_stream(chunks: Iterable[bytes], *, largest: int) -> tuple[str, int]:
         for chunk in chunks:
             size += len(chunk)
             if size > largest:
-                raise RequestTooLarge(f"The file is larger than the {largest:,} bytes that are allowed.", field="file")
+                raise RequestTooLarge(
+                    gettext_noop("The file is larger than the %(most)s bytes that are allowed."),
+                    {"most": largest},
+                    field="file",
+                )
             digest.update(chunk)
             file.write(chunk)
         content_id = digest.hexdigest()

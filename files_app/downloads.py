@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from django.http import StreamingHttpResponse
 from django.utils.http import content_disposition_header
 
-from files_app.contents import read_content
+from files_app.contents import content_size, read_content
 from mnesis_core.files.lines import Span
 from mnesis_core.records import AssistantFileRecord, FileReference, ProjectFileRecord
 from mnesis_core.text import printable
@@ -25,6 +25,11 @@ def download(file: Kept, span: Span, *, size: int, is_range: bool) -> StreamingH
     chunks = _chunks(file.content_id, span.first, span.end)
     status = 206 if is_range else 200
     return StreamingHttpResponse(chunks, status=status, content_type="application/octet-stream", headers=headers)
+
+
+def download_whole(file: Kept) -> StreamingHttpResponse:
+    size = content_size(file.content_id)
+    return download(file, Span(first=0, end=size), size=size, is_range=False)
 
 
 def headers_of(file: Kept) -> dict[str, str]:

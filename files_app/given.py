@@ -18,12 +18,15 @@ def refer_to_given_files(session: SessionRecord) -> list[str]:
     """
     if session.running_turn_id:
         return []
-    given = _given_to(session)
-    known = FileReference.objects.filter(session_id=session.id, content_id__in=[file.content_id for file in given])
+    found: list[AssistantFileRecord | ProjectFile] = list(files_given_to(session))
+    if session.project_id:
+        found += ProjectFile.objects.filter(project_id=session.project_id).order_by("pk")
+    given = {(file.content_id, file.path): file for file in found}
+    known = FileReference.objects.filter(session_id=session.id, content_id__in=[id for id, _ in given])
     there = {(row.content_id, row.path): row for row in known} if given else {}
     files = []
-    for file in given:
-        row = there.get((file.content_id, file.path))
+    for place, file in given.items():
+        row = there.get(place)
         if row is None:
             of = session.owner_id
             new = refer(session.id, owner_id=of, path=file.path, content_id=file.content_id, size=file.size)
@@ -31,10 +34,3 @@ def refer_to_given_files(session: SessionRecord) -> list[str]:
         elif row.after_message_seq == session.message_seq:
             files.append(str(row.id))
     return files
-
-
-def _given_to(session: SessionRecord) -> list[AssistantFileRecord | ProjectFile]:
-    files: list[AssistantFileRecord | ProjectFile] = list(files_given_to(session))
-    if session.project_id:
-        files += ProjectFile.objects.filter(project_id=session.project_id).order_by("pk")
-    return list({(file.content_id, file.path): file for file in files}.values())

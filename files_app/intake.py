@@ -22,6 +22,7 @@ from typing import IO, Any
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 from django_q.tasks import async_task
 
 from files_app.contents import on_disk, put_content, put_stream, read_content
@@ -158,7 +159,11 @@ def check_room(session_id: str, *, owner_id: int, size: int) -> None:
         raise SessionArchived(session_id=session_id)
     largest = site_config().files.largest_bytes
     if size > largest:
-        raise RequestTooLarge(f"The file is larger than the {largest:,} bytes that are allowed.", field="size")
+        raise RequestTooLarge(
+            gettext_noop("The file is larger than the %(most)s bytes that are allowed."),
+            {"most": largest},
+            field="size",
+        )
     if size > room_of(owner_id):
         raise FileQuotaExceeded()
 
@@ -225,7 +230,9 @@ def prepare_file(data: bytes, *, owner_id: int, path: str) -> dict[str, Any]:
     :raises FileQuotaExceeded: the account's files would take more than they may.
     """
     if len(data) > site_config().files.largest_bytes:
-        raise RequestTooLarge(f"a file of {len(data):,} bytes is larger than files may be", field="size")
+        raise RequestTooLarge(
+            gettext_noop("a file of %(count)s bytes is larger than files may be"), {"count": len(data)}, field="size"
+        )
     if len(data) > room_of(owner_id):
         raise FileQuotaExceeded()
     return _look_at(put_content(data), path, len(data))

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from django.core.cache import cache
+from django.utils.translation import gettext_noop
 
 from files_app.contents import content_size, on_disk, put_content
 from files_app.intake import check_room, keep_file
@@ -76,7 +77,11 @@ def keep_pictures(session_id: str, pictures: Sequence[SentPicture], *, owner_id:
             file.flush()
             made.append(rendition := _render(Path(file.name), rule))
         if isinstance(rendition, str) and sent.media_type in FORMATS:
-            raise InvalidPicture(f"picture {number} cannot be shown: {rendition}", picture=number)
+            raise InvalidPicture(
+                gettext_noop("picture %(number)s cannot be shown: %(reason)s"),
+                {"number": number, "reason": rendition},
+                picture=number,
+            )
     kept = [keep_file(session_id, owner_id=owner_id, path=sent.name, chunks=[sent.data]) for sent in pictures]
     for file_kept, rendition in zip(kept, made, strict=True):
         if isinstance(rendition, Rendition) and kind_of(rendition.media_type) in kinds_shown(spec):
@@ -94,11 +99,15 @@ def keep_portrait(chunks: Iterable[bytes]) -> str:
         for chunk in chunks:
             file.write(chunk)
             if file.tell() > MOST_PORTRAIT_BYTES:
-                raise RequestTooLarge(f"A picture may have {MOST_PORTRAIT_BYTES:,} bytes.", field="picture")
+                raise RequestTooLarge(
+                    gettext_noop("A picture may have %(most)s bytes."), {"most": MOST_PORTRAIT_BYTES}, field="picture"
+                )
         file.flush()
         rendition = _render(Path(file.name), PORTRAIT)
     if isinstance(rendition, str) or rendition.media_type not in FORMATS:
-        raise InvalidPicture("This is not a picture. Send a complete PNG, JPEG, WebP or GIF.", field="picture")
+        raise InvalidPicture(
+            gettext_noop("This is not a picture. Send a complete PNG, JPEG, WebP or GIF."), field="picture"
+        )
     return put_content(rendition.data)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.db import transaction
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from files_app.models import PATH_LENGTH, ProjectFile
 from mnesis_core.errors import FileReferenceNotFoundError, InvalidRequest
@@ -19,12 +20,14 @@ def put_project_file(project_id: str, *, path: str, content_id: str, size: int) 
     :raises InvalidRequest: the path is too long, or the project has too many files.
     """
     if len(encode_text(path)) > PATH_LENGTH:
-        raise InvalidRequest(f"path is longer than {PATH_LENGTH:,} characters", field="file")
+        raise InvalidRequest(
+            gettext_noop("path is longer than %(most)s characters"), {"most": PATH_LENGTH}, field="file"
+        )
     with transaction.atomic():
         files = ProjectFile.objects.filter(project_id=project_id)
         files.filter(path=path).delete()
         if files.count() >= MOST_FILES:
-            raise InvalidRequest(f"A project may have {MOST_FILES} files.", field="file")
+            raise InvalidRequest(gettext_noop("A project may have %(most)s files."), {"most": MOST_FILES}, field="file")
         row = files.create(
             id=new_id("pfile"),
             project_id=project_id,

@@ -20,6 +20,7 @@ from typing import Any
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
+from django.utils.translation import gettext_noop
 from ninja import Router
 
 from files_app.intake import check_room, chunks_of, keep_file
@@ -90,14 +91,20 @@ def append_chunk(upload: Upload, *, offset: int, chunks: Iterable[bytes]) -> Fil
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise Conflict("another request is sending this upload", upload_id=upload.id) from None
+            raise Conflict(gettext_noop("another request is sending this upload"), upload_id=upload.id) from None
         end = file.seek(0, os.SEEK_END)
         if offset != end:
-            raise Conflict(f"this upload goes on at byte {end}", upload_id=upload.id, offset=end)
+            raise Conflict(
+                gettext_noop("this upload goes on at byte %(end)s"), {"end": str(end)}, upload_id=upload.id, offset=end
+            )
         for chunk in chunks:
             end += len(chunk)
             if end > upload.size:
-                raise RequestTooLarge(f"more bytes come than the {upload.size:,} that were announced", field="body")
+                raise RequestTooLarge(
+                    gettext_noop("more bytes come than the %(size)s that were announced"),
+                    {"size": upload.size},
+                    field="body",
+                )
             file.write(chunk)
             file.flush()
         if end < upload.size:

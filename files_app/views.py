@@ -14,12 +14,12 @@ from django.utils.safestring import mark_safe
 
 from files_app.assistants import load_portrait
 from files_app.contents import content_size, find_size, read_content
-from files_app.downloads import download
+from files_app.downloads import download_whole
 from files_app.projects import list_project_files
 from files_app.queries import list_files, load_file_reference, read_lines, versions_of
 from mnesis_core.errors import FileNotText, FileReferenceNotFoundError
 from mnesis_core.files.detection import BY_NAME, MARK_BYTES, is_text, media_type_of
-from mnesis_core.files.lines import FileLine, Span
+from mnesis_core.files.lines import FileLine
 from mnesis_core.files.pictures import AUDIO_FORMATS, FORMATS
 from mnesis_core.records import FileReference
 from mnesis_core.text import printable
@@ -114,8 +114,7 @@ def shared_file(request: HttpRequest, shared: Shared, file_id: str) -> HttpRespo
     if not shows_file(shared.session.id, file_id, path=shared.path):
         raise FileReferenceNotFoundError(file_id=file_id)
     file = load_file_reference(file_id, session_id=shared.session.id)
-    size = content_size(file.content_id)
-    return _shown(file) or download(file, Span(first=0, end=size), size=size, is_range=False)
+    return _shown(file) or download_whole(file)
 
 
 @signed_in
@@ -166,7 +165,17 @@ def _content(request: HttpRequest, file: FileReference) -> dict[str, Any]:
         return {"content": "missing" if size is None else "empty"}
     with suppress(FileNotText):
         if file.file_type not in BY_NAME or is_text(file.file_type):
-            return _text(file, _first(request))
+            first = _first(request)
+            total = read_lines(file.id, lines=1, session_id=file.session_id).total
+            lines = _lines(file, first)
+            return {
+                "content": "text",
+                "lines": lines,
+                "total": total,
+                "page_lines": LINES,
+                "previous": max(1, first - LINES) if first > 1 else None,
+                "next": first + LINES if len(lines) == LINES and first + LINES != (total or 0) + 1 else None,
+            }
     rest = format_size(HEX_BYTES) if size > HEX_BYTES else ""
     data = read_content(file.content_id, 0, HEX_BYTES)
     rows = []
@@ -176,19 +185,6 @@ def _content(request: HttpRequest, file: FileReference) -> dict[str, Any]:
         letters = "".join(chr(byte) if 32 <= byte < 127 else "·" for byte in row)
         rows.append(f"{offset:08x}  {left}  {right}  {letters}")
     return {"content": "bytes", "bytes": "\n".join(rows), "only": rest}
-
-
-def _text(file: FileReference, first: int) -> dict[str, Any]:
-    total = read_lines(file.id, lines=1, session_id=file.session_id).total
-    lines = _lines(file, first)
-    return {
-        "content": "text",
-        "lines": lines,
-        "total": total,
-        "page_lines": LINES,
-        "previous": max(1, first - LINES) if first > 1 else None,
-        "next": first + LINES if len(lines) == LINES and first + LINES != (total or 0) + 1 else None,
-    }
 
 
 def _lines(file: FileReference, first: int) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from typing import Any, get_type_hints
 
-from mnesis_core.errors import InvalidRequest
+from mnesis_core.errors import InvalidRequest, gettext_noop
 
 
 def bounded(default: float, low: float, high: float) -> Any:
@@ -409,10 +409,13 @@ def override(config: Config, values: dict[str, Any], *, path: str = "") -> Confi
     """
     changed: Config = _override(config, values, path)
     if changed.budget.target_fraction >= changed.budget.soft_threshold_fraction:
-        raise InvalidRequest("budget.target_fraction must be below budget.soft_threshold_fraction", field="budget")
+        raise InvalidRequest(
+            gettext_noop("budget.target_fraction must be below budget.soft_threshold_fraction"), field="budget"
+        )
     if changed.compaction.condense_min_fan_in > changed.compaction.condense_fan_in:
         raise InvalidRequest(
-            "compaction.condense_min_fan_in must not be above compaction.condense_fan_in", field="compaction"
+            gettext_noop("compaction.condense_min_fan_in must not be above compaction.condense_fan_in"),
+            field="compaction",
         )
     return changed
 
@@ -496,17 +499,32 @@ def _check_value(where: str, kind: Any, change: Any) -> Any:
         if not isinstance(change, list | tuple) or not all(isinstance(item, str) for item in change):
             raise InvalidRequest(f"{where} must be a list of strings", field=where)
         if len(change) > LONGEST_LIST or any(len(item) > LONGEST_TEXT for item in change):
-            allowed = f"{LONGEST_LIST} texts of {LONGEST_TEXT} characters"
-            raise InvalidRequest(f"{where} may have {allowed}, not more", field=where)
+            raise InvalidRequest(
+                gettext_noop("%(where)s may have %(most)s texts of %(longest)s characters, not more"),
+                {"where": where, "most": LONGEST_LIST, "longest": LONGEST_TEXT},
+                field=where,
+            )
         return tuple(change)
     if type(change) is not kind:
         raise InvalidRequest(f"{where} must be {kind.__name__}, not {type(change).__name__}", field=where)
     longest = LONGEST_INSTRUCTIONS if where == "instructions" else LONGEST_TEXT
     if kind is str and len(change) > longest:
-        raise InvalidRequest(f"{where} may have {longest:,} characters, not {len(change):,}", field=where)
+        raise InvalidRequest(
+            gettext_noop("%(where)s may have %(most)s characters, not %(count)s"),
+            {"where": where, "most": longest, "count": len(change)},
+            field=where,
+        )
     if where in CHOICES and change not in CHOICES[where]:
-        raise InvalidRequest(f"{where} must be one of {', '.join(CHOICES[where])}", field=where)
+        raise InvalidRequest(
+            gettext_noop("%(where)s must be one of %(choices)s"),
+            {"where": where, "choices": ", ".join(CHOICES[where])},
+            field=where,
+        )
     if kind in (int, float) and not BOUNDS[where][0] <= change <= BOUNDS[where][1]:
         low, high = BOUNDS[where]
-        raise InvalidRequest(f"{where} must lie between {low:,} and {high:,}, not {change}", field=where)
+        raise InvalidRequest(
+            gettext_noop("%(where)s must lie between %(low)s and %(high)s, not %(change)s"),
+            {"where": where, "low": low, "high": high, "change": str(change)},
+            field=where,
+        )
     return change

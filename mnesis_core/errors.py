@@ -8,7 +8,23 @@ made of the class's name unless the class sets it), ``status`` (HTTP), ``rpc_cod
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
+
+Number = int | float
+Values = Mapping[str, str | Number]
+
+
+def gettext_noop(text: str) -> str:
+    """Mark a text for ``makemessages``: a page translates it when it shows it."""
+    return text
+
+
+def fill(text: str, values: Values, write: Callable[[Number], str] = "{:,}".format) -> str:
+    """Return a text with its values in place of ``%(name)s``. A text without values stays as it is, with its percent signs."""
+    if not values:
+        return text
+    return text % {name: value if isinstance(value, str) else write(value) for name, value in values.items()}
 
 
 class MnesisError(Exception):
@@ -25,8 +41,11 @@ class MnesisError(Exception):
         if cls.__module__ == __name__ and "code" not in vars(cls):
             cls.code = re.sub("(?<=[a-z])(?=[A-Z])", "_", cls.__name__.removesuffix("Error")).upper()
 
-    def __init__(self, message: str = "", **details: Any) -> None:
-        self.message = message or " ".join((type(self).__doc__ or "").split())
+    def __init__(self, message: str = "", values: Values | None = None, /, **details: Any) -> None:
+        # Pages translate the text before its values are filled in. Only ``details`` are told to programs.
+        self.text = message or " ".join((type(self).__doc__ or "").split())
+        self.values = values or {}
+        self.message = fill(self.text, self.values)
         self.details = details
         super().__init__(self.message)
 
@@ -292,10 +311,12 @@ class SessionBusy(Conflict):
     """A turn is already running in this session. Wait for it, or interrupt it."""
 
     rpc_code, exit_status = -32010, 6
-    waiting = "A turn of this session is waiting for an approval or for results of its caller's tools. Answer it, or interrupt it."
+    waiting = gettext_noop(
+        "A turn of this session is waiting for an approval or for results of its caller's tools. Answer it, or interrupt it."
+    )
 
-    def __init__(self, message: str = "", **details: Any) -> None:
-        super().__init__(message or (self.waiting if details.get("state") == "suspended" else ""), **details)
+    def __init__(self, message: str = "", values: Values | None = None, /, **details: Any) -> None:
+        super().__init__(message or (self.waiting if details.get("state") == "suspended" else ""), values, **details)
 
 
 class SessionNotRunning(Conflict):

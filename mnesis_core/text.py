@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 import orjson
 
-from mnesis_core.errors import InvalidRequest
+from mnesis_core.errors import InvalidRequest, gettext_noop
 
 ESCAPE = "␛"
 NAME_CHARACTERS, STORED_NAME_CHARACTERS = 100, 400  # of a project, an assistant and the like
@@ -258,15 +258,19 @@ def nests_within(value: Any, deepest: int) -> bool:
     return deepest > 0 and all(nests_within(item, deepest - 1) for item in held)
 
 
-def checked_name(name: str, *, of: str, field: str = "name") -> str:
+def checked_name(name: str, *, missing: str, field: str = "name") -> str:
     """Return the name, or title, of something, on one line.
 
+    :param missing: what is said where there is none
     :raises InvalidRequest: it is empty or too long.
     """
     name = " ".join(name.split())
     if not name:
-        raise InvalidRequest(f"Give the {of} a {field}.", field=field)
+        raise InvalidRequest(missing, field=field)
     # Once NUL and the like are escaped a name is longer.
     if len(name) > NAME_CHARACTERS or len(encode_text(name)) > STORED_NAME_CHARACTERS:
-        raise InvalidRequest(f"A {field} may have {NAME_CHARACTERS} characters.", field=field)
+        told = gettext_noop("A name may have %(most)s characters.")
+        if field == "title":
+            told = gettext_noop("A title may have %(most)s characters.")
+        raise InvalidRequest(told, {"most": NAME_CHARACTERS}, field=field)
     return name

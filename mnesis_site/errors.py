@@ -10,11 +10,13 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, cast
 
+from django.conf import settings
 from django.core.exceptions import BadRequest, RequestDataTooBig, SuspiciousOperation
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, JsonResponse
 from django.http.multipartparser import MultiPartParserError
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
+from django.utils import translation
 from django.utils.deprecation import MiddlewareMixin
 from django.utils.translation import gettext_noop
 from ninja import NinjaAPI
@@ -23,6 +25,7 @@ from ninja.errors import AuthenticationError, HttpError, ValidationError
 from mnesis_core import errors
 from sessions_app.database.outages import invalid_fields, log_outage, outage_of, to_error
 from sessions_app.database.threads import drop_broken
+from sessions_app.pages.formats import error_text
 from sessions_app.record.actor import error_body
 
 R = TypeVar("R", bound=HttpResponse)
@@ -31,6 +34,7 @@ Shape = Callable[[errors.MnesisError, int], HttpResponse]
 
 logger = logging.getLogger(__name__)
 PROGRAM_PATHS = ("/api/", "/v1/", "/rpc", "/mcp")
+LANGUAGE_HEADER = "Mnesis-Language"  # the page's, whose script asks
 KINDS = ["text/html", "application/json"]  # of an error elsewhere: JSON only for clients that prefer it
 # What ninja says by status alone.
 HTTP_ERRORS: dict[int, type[errors.MnesisError]] = {
@@ -61,7 +65,8 @@ def answer_errors(api: NinjaAPI, shape: Shape) -> None:
         # A method that is not allowed and the like keep the status that ninja gave them.
         status = problem.status_code if isinstance(problem, HttpError) and problem.status_code != 400 else 0
         error = error_for(request, problem)
-        response = with_pause(error, shape(error, status))
+        with translation.override(language_of_page(request)):
+            response = with_pause(error, shape(error, status))
         if isinstance(error, errors.NotSignedIn):  # which way programs sign in (RFC 9110, 11.6.1)
             response.headers["WWW-Authenticate"] = "Bearer"
         if isinstance(error, errors.RangeNotSatisfiable):  # what there is instead (RFC 9110, 15.5.17)
@@ -71,6 +76,12 @@ def answer_errors(api: NinjaAPI, shape: Shape) -> None:
     kinds: tuple[type[Exception], ...] = (errors.MnesisError, ValidationError, HttpError, *NAMELESS, Exception)
     for kind in kinds:
         api.add_exception_handler(kind, handle)
+
+
+def language_of_page(request: HttpRequest) -> str:
+    """Return the language of the page whose script sends a request to an endpoint for programs; English for programs."""
+    code = request.headers.get(LANGUAGE_HEADER, "")
+    return code if code in dict(settings.LANGUAGES) else settings.LANGUAGE_CODE
 
 
 def pause_of(error: errors.MnesisError) -> int:
@@ -121,7 +132,8 @@ def field_of(location: tuple[Any, ...]) -> str:
 
 def json_error(error: errors.MnesisError, *, status: int = 0) -> JsonResponse:
     """Return an error in the registry's JSON; ``status`` replaces its own where HTTP has a closer one."""
-    return with_pause(error, JsonResponse({"error": error_body(error)}, status=status or error.status))
+    body = error_body(error) | {"message": error_text(error)}
+    return with_pause(error, JsonResponse({"error": body}, status=status or error.status))
 
 
 def answer(

@@ -30,12 +30,14 @@ from compaction_app.context.fidelity import load_alarms
 from compaction_app.queries import longest_wait, stale_runs
 from mnesis_core.context.fitting import make_budget
 from mnesis_core.errors import ModelNotFoundError
+from mnesis_core.providers.credentials import KeyState
 from mnesis_core.records import first_id
 from mnesis_core.text import excerpt
 from mnesis_site.readiness import look_at_storage, look_at_workers, missing_parts
 from sessions_app.conf import embedding_spec, get_spec_to_read, rerank_spec, site_config
 from sessions_app.database.tables import fetch, time_in_sql
 from sessions_app.llm.limits import has_used_up
+from sessions_app.llm.model_store import list_stored_keys
 from sessions_app.pages.formats import format_counted, format_duration, format_moment, format_number, format_size
 from sessions_app.pages.permissions import address_of
 from sessions_app.record.turn_queries import expired_turns
@@ -101,10 +103,10 @@ def site_health() -> SiteHealth:
     try:
         sections = {
             _("Ready to serve"): list(_ready()),
-            _("Queue and workers"): list(_queue(now)),
+            _("Queue and workers"): [*_workers(), _queue(now), _jobs(now)],
             _("Stuck or failed"): [_turns(now), _compactions(now), _operators(now)],
             _("Sessions"): [*_windows(), *_fidelity(), *_index(), *_vectors(), *_reranker(), *_proofs()],
-            _("Providers"): list(_brakes(now)),
+            _("Providers"): [*_brakes(now), *_stored_keys()],
             _("Storage"): list(_storage()),
         }
     except DatabaseError:
@@ -132,7 +134,7 @@ def _ready() -> Iterator[Check]:
             yield Check(str(name), State.GOOD, _("OK."))
 
 
-def _queue(now: datetime) -> Iterator[Check]:
+def _workers() -> Iterator[Check]:
     clusters = Stat.get_all()
     for stat in clusters[:SHOWN]:
         words = _("%(count)s on %(host)s, up for %(duration)s; the cluster reports “%(status)s”.") % {
@@ -148,6 +150,8 @@ def _queue(now: datetime) -> Iterator[Check]:
         to_do = _("Start one with 'manage.py up' (with the web server) or 'manage.py qcluster' (alone).")
         yield Check(_("Workers"), State.PROBLEM, _("No worker is running."), to_do)
 
+
+def _queue(now: datetime) -> Check:
     waiting = OrmQ.objects.filter(lock__lte=now)
     oldest = waiting.order_by("lock").values_list("lock", flat=True).first()
     lag = (now - oldest).total_seconds() if oldest else 0.0
@@ -158,20 +162,21 @@ def _queue(now: datetime) -> Iterator[Check]:
     words %= {"count": format_number(count), "duration": format_duration(lag)}
     state = State.PROBLEM if lag > LONG_LAG_SECONDS else State.LOOK if lag > LAG_SECONDS else State.GOOD
     to_do = _("Start more workers ('--workers', MNESIS_WORKERS), or find out what keeps the existing ones busy.")
-    yield Check(
+    return Check(
         pgettext("noun", "Queue"),
         state,
         words if count else _("The queue is empty."),
         to_do if lag > LAG_SECONDS else "",
     )
 
+
+def _jobs(now: datetime) -> Check:
     failed = Failure.objects.filter(stopped__gte=now - timedelta(seconds=DAY_SECONDS)).count()
-    if failed:
-        to_do = _("The administration lists them under 'Failed tasks', each with its traceback.")
-        words = _("Failed in the last 24 hours: %(count)s.") % {"count": format_number(failed)}
-        yield Check(_("Jobs"), State.LOOK, words, to_do)
-    else:
-        yield Check(_("Jobs"), State.GOOD, _("No jobs failed in the last 24 hours."))
+    if not failed:
+        return Check(_("Jobs"), State.GOOD, _("No jobs failed in the last 24 hours."))
+    to_do = _("The administration lists them under 'Failed tasks', each with its traceback.")
+    words = _("Failed in the last 24 hours: %(count)s.") % {"count": format_number(failed)}
+    return Check(_("Jobs"), State.LOOK, words, to_do)
 
 
 def _turns(now: datetime) -> Check:
@@ -405,6 +410,18 @@ def _brakes(now: datetime) -> Iterator[Check]:
             if ceiling is not None:
                 words = _("Up to %(count)s calls at a time.")
             yield Check(excerpt(model, 60), State.NOTE, words % shown)
+
+
+def _stored_keys() -> Iterator[Check]:
+    keys = list_stored_keys()
+    for key in [key for key in keys if key.state is KeyState.UNREADABLE][:SHOWN]:
+        words = _("The stored key of this model cannot be read.")
+        to_do = _("It was stored for another address, or with another SECRET_KEY. Enter it again on the page Models.")
+        yield Check(excerpt(key.alias, 60), State.PROBLEM, words, to_do)
+    earlier = sum(key.state is KeyState.EARLIER for key in keys)
+    if earlier:
+        words = _("Encrypted with an earlier SECRET_KEY: %(count)s.") % {"count": format_number(earlier)}
+        yield Check(_("Stored keys"), State.LOOK, words, _("Run 'manage.py reencrypt_keys'."))
 
 
 def _storage() -> Iterator[Check]:

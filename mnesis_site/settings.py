@@ -130,6 +130,7 @@ def host_lists(*, is_local: bool) -> hosts.HostLists:
 DATA_DIR = Path(env_str("MNESIS_DATA_DIR", str(BASE_DIR / "data")))
 DEBUG = env_bool("DEBUG", False)
 SECRET_KEY = env_secret("SECRET_KEY", DATA_DIR)
+SECRET_KEY_FALLBACKS = env_list("SECRET_KEY_FALLBACKS", [])
 ALLOWED_HOSTS = env_list("ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"])
 CSRF_TRUSTED_ORIGINS = env_list("CSRF_TRUSTED_ORIGINS", [])
 TRUSTED_PROXIES = env_networks("MNESIS_TRUSTED_PROXIES")
@@ -229,7 +230,7 @@ LANGUAGE_COOKIE_NAME = "mnesis_language"
 LANGUAGE_COOKIE_AGE = 31_536_000
 LANGUAGE_COOKIE_SAMESITE = "Lax"
 LANGUAGE_COOKIE_HTTPONLY = True
-FORMAT_MODULE_PATH = "mnesis_site"
+FORMAT_MODULE_PATH = "mnesis_site.languages"
 USE_TZ = True
 
 # One hash of all static files stands in the address of each, so that browsers keep them for a year and imports between

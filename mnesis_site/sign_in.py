@@ -36,12 +36,13 @@ from django.utils.crypto import constant_time_compare, salted_hmac
 from django.utils.deprecation import MiddlewareMixin
 from django.utils.encoding import force_bytes, force_str
 from django.utils.http import urlsafe_base64_decode, urlsafe_base64_encode
+from django.utils.translation import gettext_noop
 
-from mnesis_core.errors import MnesisError, PasswordsBusy, TooManyAttempts
+from mnesis_core.errors import MnesisError, PasswordsBusy, TooManyAttempts, error_of
 from mnesis_core.network.rate_limits import Bucket, client_address, network_of, password_change_buckets, sign_in_buckets
 from mnesis_site.errors import json_error, prefers_json, with_pause
 from sessions_app.callers import RateLimiter
-from sessions_app.conf import site_config
+from sessions_app.conf import site_config, site_secrets
 from sessions_app.database.threads import give_back
 from sessions_app.llm.spending_store import count_try, seconds_to_wait, take_back_try
 
@@ -199,8 +200,12 @@ def limited(buckets: Sequence[Bucket], check: Callable[[], T], *, lane: Lane) ->
 
 
 def too_many(seconds: int) -> TooManyAttempts:
-    wait = f"{seconds} second{'s' * (seconds > 1)}" if seconds < 120 else f"{-(-seconds // 60)} minutes"
-    return TooManyAttempts(f"Too many wrong passwords. Try again in {wait}.", retry_after=seconds)
+    if seconds == 1:
+        return TooManyAttempts(gettext_noop("Too many wrong passwords. Try again in 1 second."), retry_after=seconds)
+    told, count = gettext_noop("Too many wrong passwords. Try again in %(count)s seconds."), seconds
+    if seconds >= 120:
+        told, count = gettext_noop("Too many wrong passwords. Try again in %(count)s minutes."), -(-seconds // 60)
+    return TooManyAttempts(told, {"count": str(count)}, retry_after=seconds)
 
 
 def _refuse(seconds: int) -> None:
@@ -211,7 +216,7 @@ def _refuse(seconds: int) -> None:
 def known_device(request: HttpRequest, account: str) -> str:
     """Return the device's name if it has signed in to this account before, or an empty string."""
     device, _, mark = _cookie(request).partition(".")
-    return device if constant_time_compare(mark, _mark_of(account)) else ""
+    return device if any(constant_time_compare(mark, _mark_of(account, secret)) for secret in site_secrets()) else ""
 
 
 def note_sign_in(request: HttpRequest | None, user: User, **_: Any) -> None:
@@ -222,7 +227,8 @@ def note_sign_in(request: HttpRequest | None, user: User, **_: Any) -> None:
 def remember_device(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
     account = getattr(request, "signed_in_account", None)
     if account is not None:
-        value, secure = f"{secrets.token_hex(16)}.{_mark_of(account)}", settings.SESSION_COOKIE_SECURE
+        value = f"{secrets.token_hex(16)}.{_mark_of(account, settings.SECRET_KEY)}"
+        secure = settings.SESSION_COOKIE_SECURE
         response.set_signed_cookie(
             COOKIE, value, salt=SALT, max_age=MAX_AGE, secure=secure, httponly=True, samesite="Lax"
         )
@@ -233,8 +239,8 @@ def _cookie(request: HttpRequest) -> str:
     return request.get_signed_cookie(COOKIE, default="", salt=SALT, max_age=MAX_AGE) or ""
 
 
-def _mark_of(account: str) -> str:
-    return salted_hmac(SALT, account, algorithm="sha256").hexdigest()[:32]
+def _mark_of(account: str, secret: str) -> str:
+    return salted_hmac(SALT, account, secret, algorithm="sha256").hexdigest()[:32]
 
 
 class FirstSignInToken(PasswordResetTokenGenerator):
@@ -349,4 +355,4 @@ def refused(request: HttpRequest, error: MnesisError) -> HttpResponse:
 
 @cache  # only the seconds in the text differ, and those are few
 def _page(code: str, message: str, path: str) -> str:
-    return render_to_string("wait.html", {"error": {"code": code, "message": message}, "again": path})
+    return render_to_string("wait.html", {"error": error_of(code, message), "again": path})

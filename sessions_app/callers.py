@@ -16,11 +16,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
 
-from channels.auth import AuthMiddlewareStack
+from channels.auth import AuthMiddleware
 from channels.security.websocket import WebsocketDenier
+from channels.sessions import CookieMiddleware, SessionMiddleware
 from django.conf import settings
-from django.contrib.auth import get_user_model
+from django.contrib.auth import get_user, get_user_model
 from django.contrib.auth.models import AnonymousUser, User
+from django.contrib.sessions.backends.base import SessionBase
 from django.http import HttpRequest
 from django.http.request import split_domain_port, validate_host
 from django.utils.http import is_same_domain
@@ -311,6 +313,31 @@ def key_holder(token: str) -> Scope:
     return {"user": proof.user, "may_write": proof.key.may_write, "key_prefix": proof.key.prefix}
 
 
+class _Values(dict[str, Any]):
+    """The values of a session, without a way to renew or to end it."""
+
+    def cycle_key(self) -> None: ...
+
+    def flush(self) -> None: ...
+
+
+def user_of(session: SessionBase) -> User | AnonymousUser:
+    """Return who is signed in, as Django does for each request, but leave the session as it is.
+
+    Django gives a sign-in from before a change of ``SECRET_KEY`` a new cookie, of which a socket cannot tell its browser.
+    """
+    request: Any = HttpRequest()
+    request.session = _Values(session.items())
+    return get_user(request)
+
+
+class CookieAuthMiddleware(AuthMiddleware):  # type: ignore[misc]
+    """Channels' own knows no ``SECRET_KEY_FALLBACKS``, and ends a session that the current key has not signed."""
+
+    async def resolve_scope(self, scope: Scope) -> None:
+        scope["user"]._wrapped = await db(user_of, scope["session"])
+
+
 class SocketAuth:
     """Puts ``user``, ``may_write`` and a key's ``key_prefix`` into a socket's scope; unknown callers are an ``AnonymousUser``.
 
@@ -320,7 +347,7 @@ class SocketAuth:
 
     def __init__(self, application: Application) -> None:
         self.application = application
-        self.with_cookie = AuthMiddlewareStack(application)
+        self.with_cookie = CookieMiddleware(SessionMiddleware(CookieAuthMiddleware(application)))
         self.denied = WebsocketDenier.as_asgi()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

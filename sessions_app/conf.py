@@ -14,6 +14,7 @@ from django.contrib.auth.models import User
 from django.core.exceptions import ImproperlyConfigured
 from django.db.models import Exists, Q, QuerySet
 from django.utils.module_loading import import_string
+from django.utils.translation import gettext_noop
 
 from mnesis_core.compaction.requests import SHIPPED, Prompts, read_prompts
 from mnesis_core.config import Config, override, override_as_stored
@@ -200,7 +201,9 @@ def get_spec(alias: str, *, user_id: int | None) -> ModelSpec:
         return DEMO
     # The same words in both cases, because not every person may learn that a model exists.
     raise ModelNotFoundError(
-        f"no model is called {alias!r}; 'manage.py model list' shows the ones there are", model=alias
+        gettext_noop("no model is called %(alias)s; 'manage.py model list' shows the ones there are"),
+        {"alias": repr(alias)},
+        model=alias,
     )
 
 
@@ -232,10 +235,15 @@ def _with_key(row: LanguageModel) -> ModelSpec:
     if not row.sealed_key:
         return spec_of(row, api_key=os.environ.get(row.api_key_env, "") if row.api_key_env else "")
     place = {"litellm_model": row.litellm_model, "api_base": row.api_base}
-    key = unseal(row.sealed_key, **place, secret=settings.SECRET_KEY)
+    key = unseal(row.sealed_key, **place, secrets=site_secrets())
     if key is None:
         return replace(spec_of(row), refusal=UNREADABLE_KEY)
     return spec_of(row, api_key=key)
+
+
+def site_secrets() -> tuple[str, ...]:
+    """Return the site's secret, and after it earlier ones that are still accepted."""
+    return (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)
 
 
 def get_spec_to_read(alias: str) -> ModelSpec:

@@ -22,7 +22,7 @@ from importlib import import_module
 from typing import Any, ParamSpec, TypeVar
 
 from django.conf import settings
-from django.contrib.auth import get_user, get_user_model
+from django.contrib.auth import get_user_model
 from django.http import HttpRequest
 
 from mnesis_core.errors import NotSignedIn, SessionNotFoundError
@@ -30,7 +30,7 @@ from mnesis_core.events import EventType, LedgerEvent
 from mnesis_core.messages import ReasoningPart, RefusalPart, TextPart
 from mnesis_core.records import LiveText
 from mnesis_core.text import printable_piece, write_time
-from sessions_app.callers import Caller, owner_id
+from sessions_app.callers import Caller, owner_id, user_of
 from sessions_app.conf import site_config
 from sessions_app.database.outages import log_failure, log_outage
 from sessions_app.database.threads import AWAY, db
@@ -105,10 +105,7 @@ def _is_known(viewer: Viewer) -> bool:
         return key.owner_id == viewer.owner_id
     if not viewer.cookie:
         return _is_open(viewer.owner_id)
-    # As Django's middleware does for each request; a sign-in that has ended has an empty session.
-    request = HttpRequest()
-    request.session = import_module(settings.SESSION_ENGINE).SessionStore(viewer.cookie)
-    user = get_user(request)
+    user = user_of(import_module(settings.SESSION_ENGINE).SessionStore(viewer.cookie))  # empty if the sign-in has ended
     return user.pk == viewer.owner_id and user.is_active
 
 

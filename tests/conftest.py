@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import gc
+import math
 import os
 import shutil
 import threading
@@ -20,8 +21,9 @@ from django.conf import settings
 from django.db import connection
 from django.utils import translation
 
+from agents_app.turns import claim
 from sessions_app.database.guards.rights import lifted
-from sessions_app.record import actor, organisation_store
+from sessions_app.record import actor, organisation_store, session_store
 from tests.support.databases import migrated_database
 from tests.support.kept_connections import kept_connections
 from tests.support.samples import FOLDER
@@ -104,6 +106,18 @@ def _acting() -> Iterator[None]:
     """What a test does itself is the system's; requests, workers and commands must say who acts (``REQUIRE_ACTOR``)."""
     with actor.acting_as(actor.SYSTEM):
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_worker() -> None:
+    """No worker runs beside a test, so a turn need not give one time to explore its files first."""
+    claim.WORKER_SECONDS = 0.0
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_rounds() -> None:
+    """A process's round over changed sessions, every five minutes, would count among the queries of the test that it meets."""
+    session_store.RECORD_SECONDS = math.inf
 
 
 @pytest.fixture(autouse=True)

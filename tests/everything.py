@@ -19,6 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
+from xml.etree import ElementTree
 
 import psycopg
 import redis
@@ -38,12 +39,12 @@ PAGES = (
     *("agents_app/test_listed_servers.py", "agents_app/test_server*.py", "agents_app/test_stdio.py"),
     *("agents_app/test_models*.py", "agents_app/test_pictures_of_tools.py", "agents_app/test_read_only_tools.py"),
     *("audit_app/test_import_page.py", "audit_app/test_evaluation_pages.py", "audit_app/test_export_readable.py"),
-    *("audit_app/test_observe_page.py", "mnesis_site/test_looks.py"),
+    *("audit_app/test_observe_page.py", "mnesis_site/test_looks.py", "mnesis_site/test_errors.py"),
     *("compaction_app/test_inspect_*.py", "compaction_app/test_context_api.py", "sessions_app/test_listed_models.py"),
     *("files_app/test_files_api.py", "files_app/test_lines.py", "files_app/test_prose.py"),
     *("sessions_app/test_models_page.py", "agents_app/test_prompt_caching.py", "agents_app/test_thinking.py"),
     *("agents_app/test_too_long.py", "journeys/test_models_that_fail.py", "journeys/test_pictures.py"),
-    "journeys/test_what_is_sent.py",
+    *("journeys/test_what_is_sent.py", "sessions_app/test_admin_addresses.py"),
 )
 """Pages, endpoints, commands, tools and what providers are sent, without SQL of their own: never on PostgreSQL, but for what is ``both_databases``."""
 TESTS = Path(__file__).parent
@@ -51,6 +52,8 @@ ALL = "--all"
 """The argument of ``make test-all``: with slow tests, and on PostgreSQL with what uses the database."""
 NO_TESTS = 5
 """pytest's exit status when it selected no test."""
+SHOWN = 3_000
+"""Characters of a failure's end that are shown again after both pools: a log that is cut in the middle has them."""
 DROPPED = ("DATABASE_URL", "REDIS_URL", "PYTHONDONTWRITEBYTECODE")
 """Names of the environment that the suite does without: compiling anew makes each process that a test starts slower."""
 
@@ -90,6 +93,8 @@ class Pool:
 
     title: str
     process: subprocess.Popen[str]
+    results: Path
+    """Where pytest writes JUnit's XML."""
     output: IO[str] | None
     """Where its output waits for its turn; ``None`` is the terminal."""
 
@@ -106,10 +111,11 @@ def start(
 ) -> Pool:
     """Start the tests that a mark expression selects."""
     output = None if is_shown else tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed where it is read
-    pool = [*POOLED, f"--numprocesses={PROCESSES[title]}"]
+    results = Path(environment[SHARED], f"{title}.xml")
+    pool = [*POOLED, f"--numprocesses={PROCESSES[title]}", f"--junitxml={results}"]
     command = [sys.executable, "-m", "pytest", *pool, "-m", marks, *options, *arguments()]
     process = subprocess.Popen(command, env=environment, stdout=output, stderr=output, text=True)
-    return Pool(title, process, output)
+    return Pool(title, process, results, output)
 
 
 def arguments() -> list[str]:
@@ -151,12 +157,26 @@ def main() -> int:
 def run_all(postgres: str) -> set[int]:
     """Run both pools at the same time, and make meanwhile what all their processes begin with."""
     pools = start_all(dict(os.environ))
-    with suppress(AssertionError):  # each test that needs one says why there is none
+    with suppress(AssertionError, subprocess.TimeoutExpired):  # each test that needs one says why there is none
         migrated_file()
         if postgres:
             with migrated_database(postgres):
                 pass  # it stays
-    return {finish(pool) for pool in pools}
+    statuses = {finish(pool) for pool in pools}
+    for pool in pools:
+        show_failures(pool)
+    return statuses
+
+
+def show_failures(pool: Pool) -> None:
+    """Print the end of each failure once more."""
+    if not pool.results.exists():
+        return
+    for case in ElementTree.parse(pool.results).iter("testcase"):
+        for failure in (*case.iter("failure"), *case.iter("error")):
+            print(
+                f"\n=== {pool.title}: {case.get('classname')}.{case.get('name')} ===\n{(failure.text or '')[-SHOWN:]}"
+            )
 
 
 def start_all(shared: dict[str, str]) -> list[Pool]:

@@ -12,13 +12,11 @@ from ninja import Field, Router, Schema, Status
 from pydantic import BeforeValidator
 
 from agents_app.turns import assistants
-from files_app.api import CONTENT
+from files_app.api import CONTENT, FILE
 from files_app.assistants import load_assistant_file, load_portrait
-from files_app.contents import content_size
-from files_app.downloads import download
+from files_app.downloads import download_whole
 from mnesis_core.config import LONGEST_INSTRUCTIONS
 from mnesis_core.errors import InvalidRequest
-from mnesis_core.files.lines import Span
 from mnesis_core.files.references import name_of_upload
 from sessions_app.assistants import assistant_queries, assistant_store
 from sessions_app.callers import Asker, owner_id
@@ -28,20 +26,6 @@ from sessions_app.schemas import ErrorOut, Limit, Out, Text, page_of
 
 router = Router(tags=["assistants"])
 ERRORS = dict.fromkeys((400, 401, 403, 404, 422, 429), ErrorOut)
-FILE = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "multipart/form-data": {
-                "schema": {
-                    "type": "object",
-                    "required": ["file"],
-                    "properties": {"file": {"type": "string", "format": "binary"}},
-                }
-            }
-        },
-    }
-}
 PICTURE = {
     "content": {kind: {"schema": {"type": "string", "format": "binary"}} for kind in ("image/png", "image/jpeg")}
 }
@@ -226,8 +210,7 @@ def delete_assistant_file(request: Asker, assistant_id: str, assistant_file_id: 
 def read_assistant_file(request: HttpRequest, assistant_id: str, assistant_file_id: str) -> Any:
     """All of its bytes, for anyone who may use the assistant, while its newest version has the file."""
     file = load_assistant_file(assistant_id, assistant_file_id, user_id=owner_id(request))
-    size = content_size(file.content_id)
-    return download(file, Span(first=0, end=size), size=size, is_range=False)
+    return download_whole(file)
 
 
 @router.post(

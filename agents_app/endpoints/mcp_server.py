@@ -77,8 +77,14 @@ Pattern = Annotated[str, Field(min_length=1, max_length=1_000, alias="pattern")]
 class Run(Schema):
     """A new session and its first message."""
 
+    model_config = ConfigDict(extra="forbid")
     message: Message
-    model: Annotated[str, Field(description="A model's name; empty: the site's default.")] = ""
+    assistant: Annotated[
+        str, Field(max_length=100, description="The id of an assistant (asst_…) that the session begins with.")
+    ] = ""
+    model: Annotated[
+        str, Field(description="A model's name; empty: the assistant's model if one is named, else the site's default.")
+    ] = ""
     title: str = ""
     system_prompt: str = ""
     host: Annotated[str, Field(description="A name: the session stays alive for messages of others to it.")] = ""
@@ -88,6 +94,7 @@ class Run(Schema):
 class Resume(Schema):
     """One more message of a session, or none, to wait for the newest turn."""
 
+    model_config = ConfigDict(extra="forbid")  # such as another assistant: a session keeps the one that it began with
     session_id: SessionId
     message: Annotated[str, Field(description="What to say; empty: only wait for the newest turn.")] = ""
     wait_seconds: WaitSeconds = 120
@@ -212,6 +219,7 @@ async def run(caller: Caller, asked: Run) -> Any:
     """Start a session with a language model and wait for its answer. The whole conversation is kept."""
     _, started = await lifecycle.begin_session(
         owner=caller.user,
+        assistant_id=asked.assistant,
         model=asked.model,
         title=asked.title,
         system_prompt=asked.system_prompt,

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from django.contrib.auth import get_user_model
+from django.utils.translation import gettext_noop
 
 from agents_app import store
 from agents_app.queries import find_run_by_key, load_run
@@ -160,7 +161,9 @@ def retry_failed(run_id: str, *, owner_id: int) -> maps.RunRecord:
     with change(run.session_id) as record:
         _refuse_archived(record)
         if not store.retry_failed(record, run.id):
-            raise errors.OperatorRunNotInState("No item of this run has failed.", run_id=run.id, state=run.state.value)
+            raise errors.OperatorRunNotInState(
+                gettext_noop("No item of this run has failed."), run_id=run.id, state=run.state.value
+            )
         wake_workers()
     return load_run(run.id)
 

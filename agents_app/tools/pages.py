@@ -18,7 +18,7 @@ from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
-from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext, gettext_noop, ngettext
 from django.utils.translation import gettext_lazy as _
 from ninja import Schema
 
@@ -33,6 +33,7 @@ from mnesis_core.turns.mcp_servers import AttachedServer, ServerAddress, check_a
 from sessions_app.conf import host_lists, site_config
 from sessions_app.database.threads import db, waiting_for
 from sessions_app.llm import catalogue as views
+from sessions_app.pages.formats import error_text
 from sessions_app.pages.markdown import show_invisible
 from sessions_app.pages.permissions import administrators, may_administer
 from sessions_app.pages.views import reader_of, signed_in
@@ -176,7 +177,7 @@ class McpServerForm(forms.ModelForm, views.AudienceFields):  # type: ignore[type
                 check_entered(values["address"])
             except (InvalidRequest, NotListed) as error:
                 field = str(error.details["field"]).replace("argv", "program")
-                self.add_error(field if field in self.fields else None, gettext(error.message))
+                self.add_error(field if field in self.fields else None, error_text(error))
         views.forget_refused(self, SECRETS)
         return values
 
@@ -184,7 +185,9 @@ class McpServerForm(forms.ModelForm, views.AudienceFields):  # type: ignore[type
         try:
             argv = tuple(shlex.split(values["program"]))
         except ValueError as error:
-            raise InvalidRequest(f"the program cannot be read: {error}", field="argv") from None
+            raise InvalidRequest(
+                gettext_noop("the program cannot be read: %(reason)s"), {"reason": str(error)}, field="argv"
+            ) from None
         pairs = [line.strip().partition("=") for line in values["secrets"].splitlines() if line.strip()]
         return ServerAddress(
             name=values.get("name") or self.instance.name,
@@ -313,7 +316,7 @@ def server_refresh(request: HttpRequest, name: str) -> HttpResponse:
         raise Http404 from None
     except MnesisError as error:
         text = gettext("The tools of the server %(name)s could not be listed: %(problem)s")
-        messages.error(request, text % {"name": name, "problem": excerpt(gettext(error.message), 300)})
+        messages.error(request, text % {"name": name, "problem": excerpt(error_text(error), 300)})
     else:
         _say(request, server)
     return _back(name)

@@ -23,6 +23,7 @@ from typing import Any, Generic, TextIO, TypeVar, cast, get_type_hints
 from django.apps import AppConfig
 from django.core.checks import Error
 from django.db import close_old_connections
+from django.utils.translation import gettext_noop
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from agents_app import store
@@ -380,7 +381,8 @@ def check_tools(names: Iterable[str], *, user_id: int | None) -> None:
     unknown = [name for name in wanted if not _select([name], attached)]
     if unknown:
         raise InvalidRequest(
-            f"turn.tools: no tool is called {', '.join(unknown)}; GET /api/tools lists the ones there are",
+            gettext_noop("turn.tools: no tool is called %(names)s; GET /api/tools lists the ones there are"),
+            {"names": ", ".join(unknown)},
             field="turn.tools",
         )
 

@@ -21,9 +21,16 @@ from mnesis_core.files.references import name_of_upload
 from mnesis_core.records import AssistantRecord
 from sessions_app.assistants import assistant_store
 from sessions_app.assistants.assistant_queries import groups_of, list_assistants, list_versions, load_assistant
-from sessions_app.pages.formats import format_size
+from sessions_app.pages.formats import error_text, format_size
 from sessions_app.pages.markdown import show_invisible
-from sessions_app.pages.views import model_choices, reader_of, signed_in, signed_in_to_change, signed_in_to_post
+from sessions_app.pages.views import (
+    model_choices,
+    reader_of,
+    signed_in,
+    signed_in_to_change,
+    signed_in_to_post,
+    to_page,
+)
 from sessions_app.schemas import page_of
 
 PAGE = 50
@@ -141,7 +148,7 @@ class AssistantForm(DefaultsForm):
         if error.details.get("field") == "picture":
             self.add_error("picture", gettext("Choose a complete PNG, JPEG, WebP or GIF file of at most 1 MB."))
         elif field := shown_at.get(str(error.details.get("field"))):
-            self.add_error(field, gettext(error.message))
+            self.add_error(field, error_text(error))
         else:
             super().refuse(error)
 
@@ -180,7 +187,7 @@ def assistant_add(request: HttpRequest) -> HttpResponse:
         except MnesisError as error:
             form.refuse(error)
         else:
-            return redirect("assistant", made.id)
+            return to_page(request, "assistant", made.id)
     return render(request, "agents_app/assistant_form.html", {"form": form})
 
 
@@ -201,7 +208,7 @@ def assistant_change(request: HttpRequest, assistant_id: str) -> HttpResponse:
             if changed.version != assistant.version:
                 text = gettext("Saved as version %(number)s.") % {"number": changed.version}
             messages.success(request, text)
-            return redirect("assistant", assistant.id)
+            return to_page(request, "assistant", assistant.id)
     return render(request, "agents_app/assistant_form.html", {"form": form, "assistant": assistant})
 
 

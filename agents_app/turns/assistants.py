@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from django.utils.translation import gettext_noop
+
 from agents_app.turns.defaults import check_default_tools
 from files_app.assistants import Upload, keep_uploads
 from files_app.pictures import keep_portrait
@@ -62,8 +64,10 @@ def model_in_assistant(assistant: AssistantRecord, *, user_id: int) -> str:
             get_spec(assistant.model, user_id=user_id)
     except ModelNotFoundError as error:
         raise ModelNotFoundError(
-            f"This assistant's model {assistant.model!r} no longer exists or is not available to you. Choose another model for this "
-            "session, or ask the assistant's owner to change it.",
+            gettext_noop(
+                "This assistant's model %(model)s no longer exists or is not available to you. Choose another model for this session, or ask the assistant's owner to change it."
+            ),
+            {"model": repr(assistant.model)},
             model=assistant.model,
         ) from error
     return assistant.model
@@ -106,5 +110,7 @@ def model_in_session(model: str, session: SessionRecord) -> str:
         return model
     has = assistant_of(session)
     if has is None or has.id != model.removeprefix(PREFIX):
-        raise InvalidRequest("this session did not begin with this assistant; begin a new one", field="model")
+        raise InvalidRequest(
+            gettext_noop("this session did not begin with this assistant; begin a new one"), field="model"
+        )
     return session.model

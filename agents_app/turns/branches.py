@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from django.utils.translation import gettext_noop
+
 from mnesis_core.context.branches import ROOT
 from mnesis_core.errors import BranchNotFoundError, InvalidRequest, MessageNotFoundError, SessionBusy
 from sessions_app.record import branch_queries, session_store
@@ -80,7 +82,9 @@ def continue_after(record: Change, message_id: str, *, says_nothing: bool = Fals
     """
     if message_id == ROOT:
         if says_nothing:
-            raise InvalidRequest("there is nothing to answer before the first message; send one", field="message")
+            raise InvalidRequest(
+                gettext_noop("there is nothing to answer before the first message; send one"), field="message"
+            )
         if record.message_seq:
             session_store.choose_branch(record, session_store.begin_branch(record, parent=0, after_seq=0))
         return
@@ -89,7 +93,9 @@ def continue_after(record: Change, message_id: str, *, says_nothing: bool = Fals
         raise MessageNotFoundError(message_id=message_id)
     branch, seq, role, last = place
     if says_nothing and role != "user":
-        raise InvalidRequest("send a message, or name one of a user to have it answered again", field="message")
+        raise InvalidRequest(
+            gettext_noop("send a message, or name one of a user to have it answered again"), field="message"
+        )
     if seq < last:
         branch = session_store.begin_branch(record, parent=branch, after_seq=seq)
     session_store.choose_branch(record, branch)

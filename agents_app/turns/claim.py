@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from agents_app import store
 from agents_app.queries import count_waiting, find_sent, list_inbox, load_inbox_message, load_taken, spoken_at
@@ -295,7 +296,7 @@ def _part_of_file(file: FileReference, threshold: int) -> Part:
 def check_message(message: str, config: Config) -> None:
     """:raises InvalidRequest: it is empty or too long."""
     if not message.strip():
-        raise errors.InvalidRequest("message is empty", field="message")
+        raise errors.InvalidRequest(gettext_noop("message is empty"), field="message")
     check_length("message", message, config.limits.message_characters)
 
 
@@ -303,7 +304,9 @@ def check_length(name: str, text: str, limit: int) -> None:
     """:raises RequestTooLarge: a text has more characters than are allowed."""
     if len(text) > limit:
         raise errors.RequestTooLarge(
-            f"{name} has {len(text):,} characters; {limit:,} are allowed. Upload long texts as files.", field=name
+            gettext_noop("%(name)s has %(count)s characters; %(most)s are allowed. Upload long texts as files."),
+            {"name": name, "count": len(text), "most": limit},
+            field=name,
         )
 
 
@@ -311,7 +314,11 @@ def check_stored(name: str, text: str, limit: int) -> None:
     """:raises InvalidRequest: a short text does not fit its column."""
     # Once NUL and the like are escaped it is longer, and SQLite does not check.
     if len(encode_text(text)) > limit:
-        raise errors.InvalidRequest(f"{name} is too long, or has too many characters that must be escaped", field=name)
+        raise errors.InvalidRequest(
+            gettext_noop("%(name)s is too long, or has too many characters that must be escaped"),
+            {"name": name},
+            field=name,
+        )
 
 
 def stored_key(idempotency_key: str | None) -> str | None:
@@ -473,7 +480,11 @@ def decide_approval(
     """Write a person's yes or no, and claim the turn if it waits for nothing more."""
     session = load_session(session_id, owner_id=owner_id)
     if len(note) > NOTE_CHARACTERS:
-        raise errors.RequestTooLarge(f"note may have {NOTE_CHARACTERS:,} characters, not more", field="note")
+        raise errors.RequestTooLarge(
+            gettext_noop("note may have %(most)s characters, not more"),
+            {"most": NOTE_CHARACTERS},
+            field="note",
+        )
     with change(session_id) as record:
         seq = record.next_seq
         found = open_turn(session_id)

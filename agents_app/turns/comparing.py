@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from django.utils.translation import gettext_noop
+
 from agents_app.turns import lifecycle
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.turns.options import TurnOptions
@@ -31,7 +33,7 @@ def load_answered(session_id: str, message_id: str, *, owner_id: int) -> Answere
     load_session(session_id, owner_id=owner_id)
     answer = load_message(session_id, message_id)
     if answer.role != "assistant":
-        raise InvalidRequest("only an answer can be compared with another one", field="message_id")
+        raise InvalidRequest(gettext_noop("only an answer can be compared with another one"), field="message_id")
     question = load_message(session_id, load_question_id(session_id, answer.id))
     return Answered(question_id=question.id, question_seq=question.seq, branch=answer.branch, model=answer.model)
 
@@ -43,7 +45,7 @@ async def ask_again(session_id: str, message_id: str, *, model: str, owner_id: i
     """
     answered = await db(load_answered, session_id, message_id, owner_id=owner_id)
     if not model:
-        raise InvalidRequest("choose a model", field="model")
+        raise InvalidRequest(gettext_noop("choose a model"), field="model")
     await lifecycle.start_turn(
         session_id,
         owner_id=owner_id,

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
+from django.utils.translation import gettext_noop
 from django_q.tasks import async_task
 
 from agents_app.tools.registry import check_tools
@@ -130,7 +131,7 @@ def create_session(
         title=title,
         agent=agent,
         system_prompt=system_prompt,
-        labels=labels,
+        labels=labels or {},
         config=both,
         parent_id=parent_id,
         origin=origin,
@@ -357,7 +358,11 @@ def _check_config(values: dict[str, Any], *, owner_id: int) -> Config:
 def _check_title(title: str, limit: int) -> None:
     """:raises InvalidRequest: the title is too long."""
     if len(title) > limit:
-        raise InvalidRequest(f"title has {len(title)} characters; {limit} are allowed", field="title")
+        raise InvalidRequest(
+            gettext_noop("title has %(count)s characters; %(most)s are allowed"),
+            {"count": str(len(title)), "most": limit},
+            field="title",
+        )
     claim.check_stored("title", title, TITLE_LENGTH)
 
 
@@ -417,7 +422,9 @@ async def start_turn(
         kept = await work(_keep_pictures, session_id, pictures, owner_id=owner_id, model=options.model)
         files = [*files, *kept]
     if len(files) > claim.MOST_FILES:
-        raise InvalidRequest(f"a message may have {claim.MOST_FILES} files", field="files")
+        raise InvalidRequest(
+            gettext_noop("a message may have %(most)s files"), {"most": claim.MOST_FILES}, field="files"
+        )
     if files:
         await claim.wait_until_explored(session_id, files, owner_id=owner_id)
     more = [] if message is None else await _given_files(await db(load_session, session_id, owner_id=owner_id))
@@ -438,7 +445,9 @@ async def start_turn(
 
 def _keep_pictures(session_id: str, pictures: Sequence[SentPicture], *, owner_id: int, model: str = "") -> list[str]:
     if len(pictures) > claim.MOST_FILES:
-        raise InvalidRequest(f"a message may have {claim.MOST_FILES} files", field="parts")
+        raise InvalidRequest(
+            gettext_noop("a message may have %(most)s files"), {"most": claim.MOST_FILES}, field="parts"
+        )
     alias = model or load_session(session_id, owner_id=owner_id).model
     return keep_pictures(session_id, pictures, owner_id=owner_id, spec=get_spec_to_read(alias))
 

@@ -134,11 +134,7 @@ async def run_turn(
 
 def _load_calls(turn: TurnRecord, is_resumed: bool) -> tuple[ModelCalls, ToolCalls]:
     # In one thread: also the context of the turn's first call, if it begins with one.
-    frame = load_frame(turn.session_id)
-    if not frame.has_calls and takes_held_facts(frame.session, frame.config):
-        with transactions.held(turn) as record:
-            copy_held_facts(record, frame.session, frame.config)
-        frame = load_frame(turn.session_id)
+    frame = _load_frame(turn)
     session, config, options = frame.session, frame.config.turn, read_options(turn.options)
     depth = load_depth(session) if session.is_sub_agent else 0
     names = (*config.tools, *(PEER_TOOLS if session.host_mode else ()))
@@ -173,6 +169,16 @@ def _load_calls(turn: TurnRecord, is_resumed: bool) -> tuple[ModelCalls, ToolCal
         spending=spending,
     )
     return model_calls, tool_calls
+
+
+def _load_frame(turn: TurnRecord) -> Frame:
+    """Return the frame of a turn's calls, before the first of the session with the facts of others that reach it."""
+    frame = load_frame(turn.session_id)
+    if frame.has_calls or not takes_held_facts(frame.session, frame.config):
+        return frame
+    with transactions.held(turn) as record:
+        copy_held_facts(record, frame.session, frame.config)
+    return load_frame(turn.session_id)
 
 
 async def take_steps(asked: ModelCalls, tools: ToolCalls) -> TurnEnd | None:

@@ -27,7 +27,7 @@ from mnesis_core.records import AssistantRecord, ProjectRecord, SessionRecord
 from mnesis_core.text import printable_json
 from mnesis_core.turns.mcp_servers import SEPARATOR
 from sessions_app.conf import instructions_of, list_models, session_config, site_config
-from sessions_app.pages.formats import format_money, format_number
+from sessions_app.pages.formats import error_text, format_money, format_number
 from sessions_app.pages.views import reader_of, signed_in_to_change
 from sessions_app.record.session_queries import load_session
 
@@ -253,7 +253,7 @@ class ConfigForm(forms.Form):
 
     def refuse(self, error: MnesisError) -> None:
         names = {name: name for name in self.fields} | {place: name for name, place in PLACES.items()}
-        self.add_error(names.get(str(error.details.get("field"))), gettext(error.message))
+        self.add_error(names.get(str(error.details.get("field"))), error_text(error))
 
 
 class DefaultsForm(ConfigForm):

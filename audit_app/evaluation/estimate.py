@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from audit_app.evaluation.job import AskedModel, Job
+from audit_app.evaluation.job import Job
 from mnesis_core.compaction.evaluation.values import Told
 from mnesis_core.llm.interface import ModelSpec, Usage, cost_micros
 from mnesis_core.spending import Spent, highest_of
@@ -42,23 +42,16 @@ def tell_of(session_id: str) -> Told:
 
 def _usages(job: Job, conversations: Sequence[Told]) -> Iterator[tuple[ModelSpec, Usage]]:
     summariser = job.helper(site_config().compaction.model)
+    readings = sum(READINGS.get(policy, 0) for policy in job.policies)
     for told in conversations:
+        summarised = sum(told.tokens > window // 2 for window in job.windows) * told.tokens * readings
+        asked = sum(bool(question.answer) for question in told.questions) * len(job.policies) if job.answers else 0
+        prompts = asked * sum(min(window, told.tokens) for window in job.windows)
         for model in job.models:
-            yield (summariser or model).spec, _summaries(job, told)
-            yield model.spec, _answers(job, model, told)
+            summaries = Usage(input_tokens=summarised, output_tokens=summarised // SUMMARY_SHARE)
+            yield (summariser or model).spec, summaries
+            longest = min(ANSWER_TOKENS, model.spec.max_output_tokens)
+            yield model.spec, Usage(input_tokens=prompts, output_tokens=asked * len(job.windows) * longest)
         # Each message is read for its vector, and each question with what was found for it.
         read = Usage(input_tokens=len(job.models) * len(job.windows) * told.tokens, output_tokens=0)
         yield from ((model.spec, read) for model in job.helpers if model is not summariser)
-
-
-def _summaries(job: Job, told: Told) -> Usage:
-    windows = sum(told.tokens > window // 2 for window in job.windows)
-    read = windows * told.tokens * sum(READINGS.get(policy, 0) for policy in job.policies)
-    return Usage(input_tokens=read, output_tokens=read // SUMMARY_SHARE)
-
-
-def _answers(job: Job, model: AskedModel, told: Told) -> Usage:
-    answers = sum(bool(question.answer) for question in told.questions) if job.answers else 0
-    read = sum(answers * len(job.policies) * min(window, told.tokens) for window in job.windows)
-    longest = min(ANSWER_TOKENS, model.spec.max_output_tokens)
-    return Usage(input_tokens=read, output_tokens=answers * len(job.policies) * len(job.windows) * longest)

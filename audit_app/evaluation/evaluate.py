@@ -186,12 +186,9 @@ def evaluate_session(report_id: str, session_id: str, asked: Mapping[str, Any]) 
             keep_report(replace(load_report(report_id), progress="", problem=str(error)))
             return
     if asked.get("mark_ids"):
-        spent = sum(map(_spent, evaluation.report.measurements), Spent())
+        taken = evaluation.report.measurements
+        spent = sum((highest_of(one.tokens_input + one.tokens_output, one.cost_micros) for one in taken), Spent())
         settle_apart(asked["user_id"], asked["mark_ids"], reserved=Spent(**asked["reserved"]), spent=spent)
-
-
-def _spent(measured: Measurement) -> Spent:
-    return highest_of(measured.tokens_input + measured.tokens_output, measured.cost_micros)
 
 
 def _job_of(session: AskedSession, model: AskedModel, report: Report) -> Job:

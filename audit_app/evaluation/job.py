@@ -67,10 +67,8 @@ def read_job(values: Mapping[str, Any]) -> Job:
 
 
 def _read_model(values: Mapping[str, Any]) -> AskedModel:
-    return AskedModel(**(dict(values) | {"spec": _spec(values["spec"])}))
-
-
-def _spec(values: Mapping[str, Any]) -> ModelSpec:
-    sources = {name: LimitSource(value) for name, value in values.items() if name.endswith("_source")}
-    made = {"prices": Prices(**values["prices"]), "parameters": read_parameters(values["parameters"])}
-    return ModelSpec(**(dict(values) | sources | made | {"fallbacks": tuple(values["fallbacks"])}))
+    spec = dict(values["spec"])
+    sources = {name: LimitSource(value) for name, value in spec.items() if name.endswith("_source")}
+    made = {"prices": Prices(**spec["prices"]), "parameters": read_parameters(spec["parameters"])}
+    read = ModelSpec(**(spec | sources | made | {"fallbacks": tuple(spec["fallbacks"])}))
+    return AskedModel(**(dict(values) | {"spec": read}))

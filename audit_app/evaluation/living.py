@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import takewhile
+from itertools import chain, takewhile
 
 from agents_app.turns.transactions import TurnEnd, finish_turn
 from compaction_app.compact import compact, compact_before_call, request_during_turn
@@ -90,24 +90,20 @@ def _compact_before_answer(session_id: str) -> None:
 
 
 def _say(life: Life, record: Change, turn_id: str, message: TranscriptMessage) -> None:
-    parts = (*message.parts, *_new_files(life, record, message))
+    parts = list(message.parts)
+    for path in chain.from_iterable(map(_paths, message.parts)):
+        if path not in life.files:
+            content_id = hashlib.sha256(path.encode()).hexdigest()
+            life.files[path] = store_file_reference(record, content_id=content_id, path=path)
+            parts.append(FileRefPart(file_id=life.files[path], path=path))
     life.message_ids[message.external_id] = message_store.append_message(
         record,
         turn_id=turn_id,
-        message=Message(role=message.role, parts=parts, is_summary=message.is_summary),
+        message=Message(role=message.role, parts=tuple(parts), is_summary=message.is_summary),
         parts=prepare_parts(parts),
         external_id=message.external_id,
         end=MessageEnd(outcome="complete"),
     )
-
-
-def _new_files(life: Life, record: Change, message: TranscriptMessage) -> Iterator[FileRefPart]:
-    for part in message.parts:
-        for path in _paths(part):
-            if path not in life.files:
-                content_id = hashlib.sha256(path.encode()).hexdigest()
-                life.files[path] = store_file_reference(record, content_id=content_id, path=path)
-                yield FileRefPart(file_id=life.files[path], path=path)
 
 
 def _paths(part: Part) -> list[str]:

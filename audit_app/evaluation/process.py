@@ -82,6 +82,7 @@ def measuring(job: Job) -> Iterator[Measuring]:
         _own_database(directory) as (url, notes),
     ):
         own = {"DATABASE_URL": url, "MNESIS_DATA_DIR": directory, "DJANGO_SETTINGS_MODULE": "mnesis_site.settings"}
+        own["SECRET_KEY"] = settings.SECRET_KEY  # by default it is in the site's data directory
         process = subprocess.Popen(
             [sys.executable, "-m", "audit_app.evaluation.child"],
             cwd=settings.BASE_DIR,

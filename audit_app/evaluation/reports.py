@@ -15,6 +15,7 @@ from datetime import datetime
 from pathlib import Path
 
 from django.conf import settings
+from django.utils.translation import gettext_noop
 
 from mnesis_core.compaction.evaluation.values import Report, read_report
 from mnesis_core.errors import EvaluationNotFound
@@ -47,12 +48,14 @@ def load_report(report_id: str) -> Report:
     path = folder() / f"{report_id}.json"
     try:
         if path.stat().st_size > LARGEST_BYTES:
-            raise EvaluationNotFound("This report is too large to be shown.")
+            raise EvaluationNotFound(gettext_noop("This report is too large to be shown."))
         return read_report(load_json(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         raise EvaluationNotFound() from None
     except (OSError, ValueError, UnreadableRecord) as error:
-        raise EvaluationNotFound(f"The file of this report cannot be read: {error}.") from error
+        raise EvaluationNotFound(
+            gettext_noop("The file of this report cannot be read: %(reason)s."), {"reason": str(error)}
+        ) from error
 
 
 def heard_of(report_id: str) -> float:

@@ -116,7 +116,7 @@ def _draw_times(name: str, times: Sequence[tuple[int | None, int | None]], said:
         bars.append(replace(bar, title=title % {"time": time, "median": _took(median), "slow": _took(slow)}))
     return Chart(
         name=name,
-        sentence=pgettext("usage", "None") if slowest is None else _("Median (dark) and 95th percentile"),
+        sentence=pgettext("usage", "None") if slowest is None else _("Median and 95th percentile"),
         highest=_took(round(most)) if slowest else "",
         middle=_took(round(most / 2)) if slowest else "",
         times=[],

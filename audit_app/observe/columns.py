@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.utils.functional import Promise
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from mnesis_core.search.observation import term_text
@@ -28,6 +29,7 @@ class Column:
     field: str = ""  # of the query bar, for a value that one click narrows the list to
     is_number: bool = False
     is_money: bool = False
+    is_word: bool = False  # of ours: a page shows it in its language
     is_usual: bool = False  # whether it is shown unless others are chosen
 
 
@@ -44,7 +46,7 @@ COLUMNS = {
     "person": Column(label=_("Person"), value=lambda row: row.person, field="person", is_usual=True),
     "organisation": Column(label=_("Organisation"), value=lambda row: row.organisation, field="organisation"),
     "model": Column(label=_("Model"), value=lambda row: row.model, field="model", is_usual=True),
-    "state": Column(label=_("State"), value=lambda row: row.state, field="state", is_usual=True),
+    "state": Column(label=_("State"), value=lambda row: row.state, field="state", is_word=True, is_usual=True),
     "origin": Column(label=_("Origin"), value=lambda row: row.origin, field="origin"),
     "messages": Column(label=_("Messages"), value=lambda row: row.messages, is_number=True, is_usual=True),
     "turns": Column(label=_("Turns"), value=lambda row: row.turns, is_number=True),
@@ -76,7 +78,7 @@ def cell_of(column: Column, row: ObservedSession) -> Cell:
         text = format_money(value) if column.is_money else format_number(value)
         return Cell(label=column.label, text=text, is_number=True)
     term = term_text(column.field, value) if column.field else ""
-    return Cell(label=column.label, text=show_invisible(value), term=term)
+    return Cell(label=column.label, text=gettext(value) if column.is_word else show_invisible(value), term=term)
 
 
 def exported(row: ObservedSession) -> list[str | int]:

@@ -10,6 +10,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from audit_app.models import SavedView
 from audit_app.observe.saved_view_queries import SavedViewRecord, load_view
@@ -19,6 +20,7 @@ from mnesis_core.search.observation import parse_observation
 from mnesis_core.text import checked_name
 
 MOST_VIEWS = 100  # of one person
+NAMELESS = gettext_noop("Give the view a name.")
 
 
 def save_view(
@@ -30,7 +32,7 @@ def save_view(
     :raises InvalidRequest: the name is empty or too long, the query cannot be understood, or there are too many views.
     :raises SavedViewNameTaken: another view of this person has the name, and may not be replaced.
     """
-    name, now = checked_name(name, of="view"), timezone.now()
+    name, now = checked_name(name, missing=NAMELESS), timezone.now()
     parse_observation(query, now=now)
     values = {"query": query, "columns": list(columns), "updated_at": now}
     with _views_of(owner_id) as views:
@@ -40,7 +42,9 @@ def save_view(
             views.filter(pk=replaced.pk).update(**values)
             return load_view(replaced.pk, owner_id=owner_id)
         if views.count() >= MOST_VIEWS:
-            raise InvalidRequest(f"A person may save {MOST_VIEWS} views. Delete one first.")
+            raise InvalidRequest(
+                gettext_noop("A person may save %(most)s views. Delete one first."), {"most": MOST_VIEWS}
+            )
         view = SavedView(id=new_id("view"), owner_id=owner_id, name=name, created_at=now, **values)
         view.save(force_insert=True)
     return load_view(view.pk, owner_id=owner_id)
@@ -52,7 +56,7 @@ def rename_view(view_id: str, *, owner_id: int, name: str) -> SavedViewRecord:
     :raises SavedViewNameTaken: another view of this person has the name.
     """
     load_view(view_id, owner_id=owner_id)
-    name = checked_name(name, of="view")
+    name = checked_name(name, missing=NAMELESS)
     with _views_of(owner_id) as views:
         if views.filter(name=name).exclude(pk=view_id).exists():
             raise SavedViewNameTaken(name=name)

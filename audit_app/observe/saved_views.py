@@ -16,7 +16,7 @@ from audit_app.observe.saved_view_queries import SavedViewRecord, list_views
 from mnesis_core.errors import InvalidRequest, MnesisError, SavedViewNameTaken
 from mnesis_core.text import NAME_CHARACTERS
 from sessions_app.pages.permissions import observers_to_post
-from sessions_app.pages.views import reader_of
+from sessions_app.pages.views import reader_of, to_page
 
 LINKS = 8
 """How many views are links on a wide page; a menu has the others."""
@@ -69,7 +69,7 @@ def save(request: HttpRequest) -> HttpResponse:
     except (InvalidRequest, SavedViewNameTaken) as error:
         context = {"asked": asked, "is_taken": isinstance(error, SavedViewNameTaken)}
         return _refuse(request, error, "audit_app/_observe_save.html", name=name, **context)
-    return _go(request, view)
+    return to_page(request, _asked(view).address)
 
 
 @observers_to_post
@@ -79,7 +79,7 @@ def rename(request: HttpRequest, view_id: str) -> HttpResponse:
         view = saved_view_store.rename_view(view_id, owner_id=reader_of(request), name=name)
     except (InvalidRequest, SavedViewNameTaken) as error:
         return _refuse(request, error, "audit_app/_observe_rename.html", name=name, view_id=view_id)
-    return _go(request, view)
+    return to_page(request, _asked(view).address)
 
 
 @observers_to_post
@@ -98,13 +98,6 @@ def _refuse(request: HttpRequest, error: MnesisError, template: str, **context: 
     if "HX-Request" not in request.headers:
         raise error
     return render(request, template, context | {"error": error, "longest_name": NAME_CHARACTERS})
-
-
-def _go(request: HttpRequest, view: SavedViewRecord) -> HttpResponse:
-    address = _asked(view).address
-    if "HX-Request" in request.headers:
-        return HttpResponse(status=204, headers={"HX-Redirect": address})
-    return redirect(address)
 
 
 def _link(view: SavedViewRecord, asked: Asked) -> Link:

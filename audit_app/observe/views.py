@@ -21,6 +21,7 @@ from mnesis_core.search.observation import FIELDS, Term, parse_observation, peri
 from mnesis_core.search.words import LONGEST_QUERY
 from mnesis_core.text import NAME_CHARACTERS
 from sessions_app.database.threads import work
+from sessions_app.pages.formats import error_text
 from sessions_app.pages.markdown import show_invisible, shown_title
 from sessions_app.pages.permissions import address_of, observers
 from sessions_app.record.observed.conditions import Observed
@@ -61,7 +62,7 @@ def observe(request: HttpRequest) -> HttpResponse:
     except InvalidRequest as error:
         if error.details.get("field") != "q":
             raise
-        context = {"problem": _(error.message)}
+        context = {"problem": error_text(error)}
     context |= {"asked": asked, "query": asked.query(), "is_part": is_part}
     if is_part and "problem" in context:
         response = render(request, "audit_app/_observe_problem.html", context)

@@ -30,6 +30,7 @@ import orjson
 from django.db import DatabaseError, connections, transaction
 from django.db.models import Field
 from django.db.models.query import QuerySet
+from django.utils.translation import gettext_noop
 from django_q.tasks import async_task
 
 from agents_app.maps.proof import operator_differences
@@ -441,7 +442,9 @@ def verify_now(session_id: str, *, entries: int) -> Report:
     store.ask(session_id, entries=entries)
     while store.claim(worker=worker, session_id=session_id) is None:
         if time.monotonic() > until:
-            raise Conflict("Another verification is running. Ask again when it has ended.", session_id=session_id)
+            raise Conflict(
+                gettext_noop("Another verification is running. Ask again when it has ended."), session_id=session_id
+            )
         give_back()
         time.sleep(LOOK_SECONDS)
         store.ask(session_id, entries=entries)

@@ -21,7 +21,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
@@ -34,6 +34,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import DatabaseError, connection, models, transaction
 from django.db.models.query import QuerySet
+from django.utils.translation import gettext_noop
 from django_q.tasks import async_task
 
 from agents_app.queries import count_waiting, list_items, list_runs, live_runs_of, load_attempts
@@ -42,7 +43,7 @@ from audit_app.tables import Owners, batches, insert_rows, owners_of, row_charac
 from audit_app.transfer.export import CONTENTS, ContentsTaken, Progress, export_session, piece_in
 from compaction_app.queries import ends_of_summaries
 from mnesis_core.actor import read_actor
-from mnesis_core.errors import DuplicateIDError, InvalidRequest, MnesisError, RequestTooLarge, UploadNotFound
+from mnesis_core.errors import DuplicateIDError, InvalidRequest, MnesisError, RequestTooLarge, UploadNotFound, Values
 from mnesis_core.events import FORMAT_VERSION
 from mnesis_core.files.kinds.archive import ZipMembers
 from mnesis_core.files.references import name_of_upload
@@ -135,7 +136,11 @@ def lines_of(open_file: Callable[[], Any]) -> Iterator[bytes]:
 
 def _compare(header: Header, rows: Iterator[RowLine], there: Any, owners: Owners) -> None:
     if [there.owner_id, there.organisation_id] != [*owners.values()]:
-        raise DuplicateIDError(f"There is a session {header.session_id} already.", id=header.session_id)
+        raise DuplicateIDError(
+            gettext_noop("There is a session %(session_id)s already."),
+            {"session_id": header.session_id},
+            id=header.session_id,
+        )
     # Closed here, so that no cursor of the server is left to a later transaction.
     with closing(export_session(header.session_id)) as ours:
         same = json.loads(next(ours)) == replace(header, version=FORMAT_VERSION).as_dict()
@@ -144,8 +149,10 @@ def _compare(header: Header, rows: Iterator[RowLine], there: Any, owners: Owners
             same = same and _is_same_row(row, json.loads(next(ours)))
     if not same:
         raise DuplicateIDError(
-            f"There is a session {header.session_id} already, and it is not the same: it has {there.event_seq} ledger "
-            f"entries, the file {header.event_seq}.",
+            gettext_noop(
+                "There is a session %(session_id)s already, and it is not the same: it has %(here)s ledger entries, the file %(there)s."
+            ),
+            {"session_id": header.session_id, "here": str(there.event_seq), "there": str(header.event_seq)},
             id=header.session_id,
         )
 
@@ -200,7 +207,11 @@ def _insert(batch: list[RowLine], owners: Owners, session_id: str) -> None:
 def _row_of(row: RowLine, owners: Owners, session_id: str) -> tuple[Any, ...]:
     table = session_tables().get(row.table)
     if table is None:
-        raise InvalidRequest(f"Line {row.line}: this site has no table {row.table[:80]!r}.", line=row.line)
+        raise InvalidRequest(
+            gettext_noop("Line %(line)s: this site has no table %(table)s."),
+            {"line": str(row.line), "table": repr(row.table[:80])},
+            line=row.line,
+        )
     try:
         return table.row_of(row.values, owners=owners, session_id=session_id)
     except (ValueError, TypeError, OverflowError) as error:
@@ -265,14 +276,19 @@ def _refuse_awake(session_id: str) -> None:
     """
     for run_id in live_runs_of(session_id):
         raise InvalidRequest(
-            f"The run {run_id} of session {session_id} would go on here at once. Pause or cancel it, and export the session again.",
+            gettext_noop(
+                "The run %(run_id)s of session %(session_id)s would go on here at once. Pause or cancel it, and export the session again."
+            ),
+            {"run_id": run_id, "session_id": session_id},
             session=session_id,
         )
     awake = _rows("Session").filter(pk=session_id, host_mode=True, archived_at__isnull=True, deleted_at__isnull=True)
     if awake.exists() and count_waiting(session_id):
         raise InvalidRequest(
-            f"Session {session_id} is in host mode, and the messages that wait for it would begin a turn here at once. End "
-            "its host mode, or archive it, and export it again.",
+            gettext_noop(
+                "Session %(session_id)s is in host mode, and the messages that wait for it would begin a turn here at once. End its host mode, or archive it, and export it again."
+            ),
+            {"session_id": session_id},
             session=session_id,
         )
 
@@ -336,6 +352,8 @@ class Import:
     session_ids: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()  # what was skipped, or is kept in another form
     error: dict[str, Any] | None = None  # code, message and details
+    error_text: str = ""  # of the message, in which a page puts the values once it has translated it
+    error_values: Values = field(default_factory=dict)
 
     @property
     def has_ended(self) -> bool:
@@ -434,22 +452,30 @@ def end_import(about: Import, **changes: Any) -> None:
         path.unlink(missing_ok=True)
 
 
+def _failure(error: MnesisError) -> dict[str, Any]:
+    return {"error": error.as_dict(), "error_text": error.text, "error_values": dict(error.values)}
+
+
 def _keep(files: Iterable[tuple[str, Iterable[bytes]]], folder: Path) -> tuple[str, ...]:
     names, room = [], site_config().files.import_bytes
     for number, (name, chunks) in enumerate(files):
         if number == MOST_FILES:
-            raise InvalidRequest(f"send at most {MOST_FILES} files at once", field="file")
+            raise InvalidRequest(
+                gettext_noop("send at most %(most)s files at once"), {"most": MOST_FILES}, field="file"
+            )
         names.append(name_of_upload(name)[:200])
         with (folder / str(number)).open("wb") as file:
             for chunk in chunks:
                 room -= len(chunk)
                 if room < 0:
                     raise RequestTooLarge(
-                        f"An import may have {site_config().files.import_bytes:,} bytes.", field="file"
+                        gettext_noop("An import may have %(most)s bytes."),
+                        {"most": site_config().files.import_bytes},
+                        field="file",
                     )
                 file.write(chunk)
     if not names:
-        raise InvalidRequest("send a file", field="file")
+        raise InvalidRequest(gettext_noop("send a file"), field="file")
     return tuple(names)
 
 
@@ -468,8 +494,11 @@ def run_import(import_id: str) -> None:
         if about is None:
             return
         if about.attempts >= MOST_ATTEMPTS:
-            error = MnesisError(f"{MOST_ATTEMPTS} workers were lost over these files. What came in is kept.")
-            end_import(about, state="failed", error=error.as_dict())
+            error = MnesisError(
+                gettext_noop("%(most)s workers were lost over these files. What came in is kept."),
+                {"most": MOST_ATTEMPTS},
+            )
+            end_import(about, state="failed", **_failure(error))
             return
         job = _ImportJob(note_progress(about, state="running", attempts=about.attempts + 1))
         try:
@@ -477,9 +506,11 @@ def run_import(import_id: str) -> None:
                 job.run()
         except Exception as exception:
             if isinstance(exception, EOFError | zlib.error | gzip.BadGzipFile):
-                exception = InvalidRequest(f"A packed file is damaged or was cut off: {exception}.")
+                exception = InvalidRequest(
+                    gettext_noop("A packed file is damaged or was cut off: %(reason)s."), {"reason": str(exception)}
+                )
             error = to_error(exception, asked=f"import {import_id}")
-            end_import(job.about, state="failed", error=error.as_dict(), session_ids=tuple(job.session_ids))
+            end_import(job.about, state="failed", **_failure(error), session_ids=tuple(job.session_ids))
             return
         end_import(job.about, state="done", session_ids=tuple(job.session_ids), notes=tuple(job.notes[:MOST_NOTES]))
 
@@ -524,7 +555,8 @@ class _ImportJob:
             return files
         if len({name.removesuffix(".gz") for name, _ in layout}) < len(layout):
             raise InvalidRequest(
-                "Several files have the same name. Import the memory of one agent at a time.", field="file"
+                gettext_noop("Several files have the same name. Import the memory of one agent at a time."),
+                field="file",
             )
         (name, path), *companions = layout
         self._import_transcript(name, path, "autobyteus", companions)
@@ -596,7 +628,10 @@ class _Unpacked(io.RawIOBase):
         self._room -= count
         if self._room < 0:
             most = site_config().files.import_unpacked_bytes
-            raise RequestTooLarge(f"A packed file holds more than the {most:,} bytes that an import may have.")
+            raise RequestTooLarge(
+                gettext_noop("A packed file holds more than the %(most)s bytes that an import may have."),
+                {"most": most},
+            )
         return count
 
 

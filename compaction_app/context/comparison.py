@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from django.utils.translation import gettext_noop
+
 from compaction_app.context.manifests import load_manifest
 from compaction_app.context.state import rebuild_payload
 from mnesis_core.context.branches import LINE
@@ -44,8 +46,13 @@ def compare_calls(call_id: str, *, owner_id: int | None, earlier_id: str | None 
     if later.purpose == GATEWAY:
         return compared(earlier, later, [change.difference for change in request_changes(earlier, later)])
     if later.purpose != "turn":
-        raise InvalidRequest("only calls of turns and of the gateway can be compared", field="call_id")
-    return compared(earlier, later, _prompt_changes(earlier, later))
+        raise InvalidRequest(gettext_noop("only calls of turns and of the gateway can be compared"), field="call_id")
+    before, after = _manifest_to_compare(earlier) if earlier else [], _manifest_to_compare(later)
+    gone = {row["id"] for row in before if "id" in row} - {row["id"] for row in after if "id" in row}
+    replaced = context_queries.replaced_items(later.session_id, sorted(gone))
+    elsewhere = _elsewhere(earlier, later, before, after) if earlier else set()
+    changes = difference(before, after, is_first=earlier is None, replaced=replaced, elsewhere=elsewhere)
+    return compared(earlier, later, list(changes))
 
 
 def compared(earlier: CallRecord | None, later: CallRecord, changes: Sequence[Difference]) -> ComparedCalls:
@@ -60,17 +67,9 @@ def request_changes(earlier: CallRecord | None, later: CallRecord) -> list[Reque
     """
     payloads = [rebuild_payload(call).payload if call else {} for call in (earlier, later)]
     if None in payloads:
-        raise InvalidRequest("the record does not give both requests", field="call_id")
+        raise InvalidRequest(gettext_noop("the record does not give both requests"), field="call_id")
     before, after = (pieces_of(payload or {}) for payload in payloads)
     return list(compare_requests(before if earlier else None, after))
-
-
-def _prompt_changes(earlier: CallRecord | None, later: CallRecord) -> list[Difference]:
-    before, after = _manifest_to_compare(earlier) if earlier else [], _manifest_to_compare(later)
-    gone = {row["id"] for row in before if "id" in row} - {row["id"] for row in after if "id" in row}
-    replaced = context_queries.replaced_items(later.session_id, sorted(gone))
-    elsewhere = _elsewhere(earlier, later, before, after) if earlier else set()
-    return list(difference(before, after, is_first=earlier is None, replaced=replaced, elsewhere=elsewhere))
 
 
 def calls_to_compare(
@@ -86,9 +85,9 @@ def calls_to_compare(
         return turn_queries.load_call_before(later), later
     earlier = turn_queries.load_call(earlier_id, owner_id=owner_id)
     if (earlier.session_id, earlier.purpose) != (later.session_id, later.purpose):
-        raise InvalidRequest("from must be a call of the same kind and session", field="from")
+        raise InvalidRequest(gettext_noop("from must be a call of the same kind and session"), field="from")
     if (earlier.created_at, earlier.id) >= (later.created_at, later.id):
-        raise InvalidRequest("from must be an earlier call", field="from")
+        raise InvalidRequest(gettext_noop("from must be an earlier call"), field="from")
     return earlier, later
 
 

@@ -36,7 +36,7 @@ class Retriever:
         self._passages: Passages | None = None
 
     def passages_for(self, state: ContextState) -> Passages | None:
-        question = _newest_question(state)
+        question = next((message for message in reversed(_shown(state)) if message.role == "user"), None)
         summaries = tuple(entry.id for entry in state.entries if isinstance(entry, SummaryEntry))
         wanted = (question and question.id, summaries, state.budget)
         if wanted != self._found_for:
@@ -53,14 +53,6 @@ def size_of_prompt(frame: Frame, said: Message) -> int:
     return min(prompt.used_tokens + state.tool_tokens, state.budget.usable)
 
 
-def _newest_question(state: ContextState) -> StoredMessage | None:
-    return next((message for message in reversed(_shown(state)) if message.role == "user"), None)
-
-
-def _is_anything_gone(state: ContextState) -> bool:
-    return any(isinstance(entry, SummaryEntry) or _has_tombstone(entry.message) for entry in state.entries)
-
-
 def _has_tombstone(message: StoredMessage) -> bool:
     return any(is_tombstoned(stored.part) for stored in message.parts)
 
@@ -73,7 +65,8 @@ def retrieve(state: ContextState, text: str, *, question: StoredMessage | None =
     config, session = state.config.retrieval, state.session
     usable = int(state.budget.usable / state.calibration.ratio)
     tokens, fewer = (min(config.max_tokens, usable // share) for share in (LARGEST_FREE_SHARE, LARGEST_SHARE))
-    if not (config.max_passages and fewer and _is_anything_gone(state)):
+    is_gone = (isinstance(entry, SummaryEntry) or _has_tombstone(entry.message) for entry in state.entries)
+    if not (config.max_passages and fewer and any(is_gone)):
         return None
     asked, before = text[:LONGEST_QUESTION], question.seq if question else END
     scope = Scope(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from compaction_app.facts import store
 from compaction_app.facts.queries import every_fact
 from mnesis_core.facts.forks import Copied, facts_of_fork, forbidden_of_fork
-from mnesis_core.facts.values import FactRecord
 from sessions_app.record.change import Change
 from sessions_app.record.message_queries import load_messages_by_ids, seqs_of_session, seqs_on_path
 from sessions_app.record.session_queries import Forking
@@ -17,15 +16,6 @@ def copy_facts(record: Change, fork: Forking) -> None:
     if not facts:
         return
     record.flush()
-    copied = _copied(fork, facts)
-    # First those that are withdrawn at once, as each takes the place of what stands of its kind and subject.
-    for fact in forbidden_of_fork(facts, copied):
-        store.forbid_fact(record, store.record_fact(record, fact))
-    for fact in facts_of_fork(facts, copied):
-        store.record_fact(record, fact)
-
-
-def _copied(fork: Forking, facts: list[FactRecord]) -> Copied:
     seqs = seqs_on_path(fork.source_id, fork.path, last_seq=fork.last_seq)
     number = {seq: place for place, seq in enumerate(seqs, start=1)}
     ids = {seq: id for id, seq in seqs_of_session(fork.id).items()}
@@ -37,4 +27,9 @@ def _copied(fork: Forking, facts: list[FactRecord]) -> Copied:
         for original, copy in zip(originals, copies, strict=True)
         for old, new in zip(original.parts, copy.parts, strict=True)
     }
-    return Copied(parts=parts, seqs=seqs)
+    copied = Copied(parts=parts, seqs=seqs)
+    # First those that are withdrawn at once, as each takes the place of what stands of its kind and subject.
+    for fact in forbidden_of_fork(facts, copied):
+        store.forbid_fact(record, store.record_fact(record, fact))
+    for fact in facts_of_fork(facts, copied):
+        store.record_fact(record, fact)

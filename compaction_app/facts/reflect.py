@@ -103,22 +103,19 @@ def reflect(*, reflection_id: str, **_later: object) -> None:
     if found is None or not store.claim_reflection(reflection_id, lease=lease, now=timezone.now()):
         return
     summary = load_summary(found.summary_id)
-    with suppress(SessionNotFoundError), acting_as(read_actor(_actor_of(found)).later("reflection")):
+    actor = read_actor(load_run(summary.run_id).actor if summary.run_id else "")
+    with suppress(SessionNotFoundError), acting_as(actor.later("reflection")):
         with change(found.session_id) as record:
             close_calls(record, running_reflection_calls(found.session_id, found.id))
         _reflect_on(found, summary)
-
-
-def _actor_of(reflection: ReflectionRecord) -> str:
-    run_id = load_summary(reflection.summary_id).run_id
-    return load_run(run_id).actor if run_id else ""
 
 
 def _reflect_on(reflection: ReflectionRecord, summary: SummaryRecord) -> None:
     session = load_session(reflection.session_id)
     calls = ReflectionCalls(reflection=reflection, session=session, config=session_config(session.config))
     try:
-        messages = [] if reflection.prompt_version == BY_RULE else spoken(_messages_of(summary))
+        ids = [] if reflection.prompt_version == BY_RULE else [id for _, id in summary.source_ids]
+        messages = spoken(load_messages_by_ids(ids, session_id=summary.session_id))
         found = waiting_for(calls.find_facts, own_loop=True)(messages) if messages else Found()
         if found.problem and not found.facts:
             _fail(reflection, calls.spending(), found.problem[:64])
@@ -131,10 +128,6 @@ def _reflect_on(reflection: ReflectionRecord, summary: SummaryRecord) -> None:
             logger.exception("reflection %s failed", reflection.id)
         code = str(error.details.get("reason") or error.code) if isinstance(error, MnesisError) else MnesisError.code
         _fail(reflection, calls.spending(), code)
-
-
-def _messages_of(summary: SummaryRecord) -> list[StoredMessage]:
-    return load_messages_by_ids([id for _, id in summary.source_ids], session_id=summary.session_id)
 
 
 def _find_lost(summary: SummaryRecord, *, facts: Iterable[str] = ()) -> Lost | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.contrib.auth import get_user_model
+from django.utils.translation import gettext_noop
 
 from compaction_app.facts import store
 from compaction_app.facts.queries import find_held_fact, load_fact
@@ -52,13 +53,19 @@ class FactDraft:
     def check(self) -> None:
         """:raises InvalidRequest: it says nothing, or holds at no time."""
         if not self.statement.strip():
-            raise InvalidRequest("A fact says something: the statement is empty.", field="statement")
+            raise InvalidRequest(gettext_noop("A fact says something: the statement is empty."), field="statement")
         if len(self.statement) > LONGEST_STATEMENT:
-            raise InvalidRequest(f"A statement has at most {LONGEST_STATEMENT} characters.", field="statement")
+            raise InvalidRequest(
+                gettext_noop("A statement has at most %(most)s characters."),
+                {"most": LONGEST_STATEMENT},
+                field="statement",
+            )
         if len(self.subject) > LONGEST_SUBJECT:
-            raise InvalidRequest(f"A subject has at most {LONGEST_SUBJECT} characters.", field="subject")
+            raise InvalidRequest(
+                gettext_noop("A subject has at most %(most)s characters."), {"most": LONGEST_SUBJECT}, field="subject"
+            )
         if self.valid_from is not None and self.valid_to is not None and self.valid_to <= self.valid_from:
-            raise InvalidRequest("valid_to must be later than valid_from.", field="valid_to")
+            raise InvalidRequest(gettext_noop("valid_to must be later than valid_from."), field="valid_to")
 
 
 def add_fact(session_id: str, draft: FactDraft, *, owner_id: int, corrects: str | None = None) -> FactRecord:
@@ -79,7 +86,18 @@ def add_fact(session_id: str, draft: FactDraft, *, owner_id: int, corrects: str 
     if held_for is HeldFor.ORGANISATION and not may_hold_for_organisation(owner_id):
         held_for = HeldFor.SESSION
     with change(session_id) as record:
-        fact_id = store.record_fact(record, _new_fact(record, draft, source), supersedes=[corrects] if corrects else ())
+        fact = NewFact(
+            statement=draft.statement.strip(),
+            kind=draft.kind,
+            subject=plain_subject(draft.subject),
+            valid_from=draft.valid_from,
+            valid_to=draft.valid_to,
+            salience=draft.salience,
+            said_at=source[0].created_at if source else record.now,
+            said_seq=source[0].seq if source else record.message_seq,
+            places=(source[1],) if source else (),
+        )
+        fact_id = store.record_fact(record, fact, supersedes=[corrects] if corrects else ())
         if held_for is not HeldFor.SESSION:
             store.hold_fact(record, fact_id, held_for)
     return load_fact(fact_id, session_id=session_id)
@@ -166,17 +184,3 @@ def _source_of(said: Said | None, session_id: str) -> tuple[StoredMessage, Place
     if place is None:
         raise QuoteNotFound(message_id=said.message_id)
     return message, place
-
-
-def _new_fact(record: Change, draft: FactDraft, source: tuple[StoredMessage, Place] | None) -> NewFact:
-    return NewFact(
-        statement=draft.statement.strip(),
-        kind=draft.kind,
-        subject=plain_subject(draft.subject),
-        valid_from=draft.valid_from,
-        valid_to=draft.valid_to,
-        salience=draft.salience,
-        said_at=source[0].created_at if source else record.now,
-        said_seq=source[0].seq if source else record.message_seq,
-        places=(source[1],) if source else (),
-    )

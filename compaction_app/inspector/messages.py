@@ -72,14 +72,7 @@ def _tombstones_context(request: HttpRequest, session_id: str) -> dict[str, Any]
     """Read a page of tombstones; seven queries at the most."""
     about = inspected(request, session_id)
     tool, part_id = printable(request.GET.get("tool", "").strip()), request.GET.get("part", "")
-    before: context_queries.Place | None = None
-    if cursor := request.GET.get("before", ""):
-        numbers = cursor.split("-")
-        if len(numbers) != 3 or not all(number.isascii() and number.isdigit() for number in numbers):
-            raise InvalidRequest("this cursor is not one of ours", field="before")
-        seq, message_seq, index = (min(int(number[:19]), LARGEST) for number in numbers)
-        before = (seq, message_seq, min(index, 2**31 - 1))
-
+    before = _place(request.GET.get("before", ""))
     path = path_in(about)
     found = context_queries.list_tombstones(
         about.id, tool=tool, part_id=part_id, before=before, limit=PAGE + 1, path=path
@@ -111,6 +104,16 @@ def _tombstones_context(request: HttpRequest, session_id: str) -> dict[str, Any]
         # By this tool a model can read an original.
         "can_read": "lcm_read" in session_config(about.config).turn.tools,
     }
+
+
+def _place(cursor: str) -> context_queries.Place | None:
+    if not cursor:
+        return None
+    numbers = cursor.split("-")
+    if len(numbers) != 3 or not all(number.isascii() and number.isdigit() for number in numbers):
+        raise InvalidRequest("this cursor is not one of ours", field="before")
+    seq, message_seq, index = (min(int(number[:19]), LARGEST) for number in numbers)
+    return seq, message_seq, min(index, 2**31 - 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -219,7 +219,8 @@ def open_sources(summary: SummaryRecord, *, offset: int) -> Listing[Source]:
             Source(
                 id=one.id,
                 type="message",
-                name=_message_name(one.seq, one.role),
+                name=gettext("Message %(number)s, %(role)s")
+                % {"number": format_number(one.seq), "role": str(ROLES.get(one.role, one.role))},
                 text=excerpt(one.text, PREVIEW),
                 tokens=one.tokens,
                 seq=one.seq,
@@ -277,11 +278,6 @@ def load_under(about: Inspected, summary_id: str, *, offset: int) -> Listing[Row
         for span, one in zip(spans, found, strict=True)
     ]
     return Listing(items=rows, offset=offset, total=node.message_count)
-
-
-def _message_name(seq: int, role: str) -> str:
-    shown = {"number": format_number(seq), "role": str(ROLES.get(role, role))}
-    return gettext("Message %(number)s, %(role)s") % shown
 
 
 def _summary_rows(about: Inspected, graph: Graph, items: Sequence[Node | Span], offset: int) -> Listing[Row]:

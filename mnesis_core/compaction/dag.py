@@ -13,7 +13,7 @@ from datetime import datetime
 from difflib import unified_diff
 from itertools import accumulate
 
-from mnesis_core.errors import Conflict, SummaryNotFoundError
+from mnesis_core.errors import Conflict, SummaryNotFoundError, gettext_noop
 
 MOST_COMPARED_LINES = 2_000  # Lines of two texts together: the comparison takes quadratic time.
 
@@ -281,7 +281,7 @@ def order_of_work(graph: Graph, summary_id: str, *, subtree: bool, only_stale: b
         stale = graph.stale()
         chosen = [node for node in chosen if node.id in stale]
     if not chosen:
-        raise Conflict("nothing here is stale: every summary was made from what stands under it now")
+        raise Conflict(gettext_noop("nothing here is stale: every summary was made from what stands under it now"))
     return sorted(chosen, key=lambda node: node.depth)
 
 

@@ -54,7 +54,8 @@ class Shown:
     def has(self, item: SalientItem) -> bool:
         match item.kind:
             case ItemKind.NUMBER:
-                return set(numbers_in(item.text)) <= self._numbers
+                numbers = set(numbers_in(item.text))
+                return numbers <= self._numbers or numbers <= self._numbers_apart
             case ItemKind.DATE:
                 day = date_of(item.text)
                 return day is not None and any(day.may_be(other) for other in self._days.get(day.month, ()))
@@ -76,6 +77,12 @@ class Shown:
     @cached_property
     def _numbers(self) -> frozenset[str]:
         return frozenset(numbers_in(self._text))
+
+    @cached_property
+    def _numbers_apart(self) -> frozenset[str]:
+        """The numbers that are left when identifiers and days are taken out, such as the 00 of ``/0/0,00``."""
+        items = (item for item in find_items(self._text) if item.kind is ItemKind.NUMBER)
+        return frozenset(number for item in items for number in numbers_in(item.text))
 
     @cached_property
     def _days(self) -> dict[int, set[Day]]:

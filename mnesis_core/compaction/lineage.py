@@ -285,7 +285,7 @@ def _asked(text: str) -> Iterator[_Asked]:
             start=start,
             end=end,
             text=said,
-            words=frozenset(_keys(words)),
+            words=frozenset(map(_key, [word for word in words if word not in FUNCTION_WORDS] or words)),
             items=tuple(map(_item, own)),
             begins_with=first[1]
             if first and first.start(1) not in named and fold(first[1]) not in FUNCTION_WORDS
@@ -307,11 +307,6 @@ def _item(item: SalientItem) -> _Item:
             return _Item(kind=kind, text=text, day=date_of(text))
         case _:
             return _Item(kind=kind, text=text, key=_spaced(text))
-
-
-def _keys(words: Sequence[str]) -> list[str]:
-    told = [word for word in words if word not in FUNCTION_WORDS] or words
-    return [_key(word) for word in told]
 
 
 @lru_cache(maxsize=16_384)

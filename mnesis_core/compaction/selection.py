@@ -174,7 +174,14 @@ def protected_tail(situation: Situation) -> set[str]:
     newest_turn = next((message.turn_id for message in reversed(messages) if message.turn_id), None)
     open_turns = {turn for turn in (newest_turn, situation.running_turn_id) if turn}
     first_open = next(
-        (message.seq for message in messages if message.turn_id in open_turns and _is_open(message)), None
+        (
+            message.seq
+            for message in messages
+            if message.turn_id in open_turns
+            for stored in message.parts
+            if isinstance(stored.part, ToolPart) and is_unanswered(stored.part)
+        ),
+        None,
     )
     room = situation.budget.usable * config.protect_fraction / situation.calibration
     protected: set[str] = set()
@@ -204,10 +211,6 @@ def choose_pinned(questions: Sequence[StoredMessage], config: Config, budget: Bu
             break
         pinned.append(message)
     return pinned[::-1]
-
-
-def _is_open(message: StoredMessage) -> bool:
-    return any(isinstance(stored.part, ToolPart) and is_unanswered(stored.part) for stored in message.parts)
 
 
 def _tokens_of(message: StoredMessage) -> int:

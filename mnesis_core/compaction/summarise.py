@@ -302,13 +302,11 @@ class _Run:
         return LOSSY if fidelity.passes(self.config.compaction.fidelity_bound) else None
 
     def _fidelity(self, piece: _Piece, text: str) -> Fidelity:
-        return measure(self._items_of(piece), Shown([with_footer(text, self.named)]))
-
-    def _items_of(self, piece: _Piece) -> Sequence[SourceItem]:
-        if piece.count == 1 or not self.items:
-            return self.items
-        source = Shown([piece.text])
-        return [one for one in self.items if source.has(one.item)]
+        items = self.items
+        if items and piece.count != 1:
+            source = Shown([piece.text])
+            items = [one for one in items if source.has(one.item)]
+        return measure(items, Shown([with_footer(text, self.named)]))
 
     def _question(self, model: Model, level: int, prompt: SummaryPrompt, piece: _Piece, target: int) -> Question:
         return Question(

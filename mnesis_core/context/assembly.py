@@ -250,7 +250,10 @@ def assemble(
     :param pictures: by the ids of their files; they go beside the parts that name them
     :param sent: the prompt of the call before, with which this one begins where that is possible
     """
-    items = _with_pinned([whole(entry, provider) for entry in in_order(entries)], pinned, provider)
+    items = _behind_summaries(
+        [whole(entry, provider) for entry in in_order(entries)],
+        [whole(MessageEntry(position=0, message=message), provider) for message in pinned],
+    )
     limit = int(budget.usable / calibration)
     wanted = _Wanted(
         items=items,
@@ -487,10 +490,6 @@ def rebuild(
         messages=tuple(_read_rows(manifest, sources_of(entries), system_prompt, facts)),
         tools=tuple(tool for tool in tools if tool.name in names),
     )
-
-
-def _with_pinned(items: list[Item], pinned: Sequence[StoredMessage], provider: str) -> list[Item]:
-    return _behind_summaries(items, [whole(MessageEntry(position=0, message=message), provider) for message in pinned])
 
 
 def _behind_summaries(items: list[Item], more: Sequence[Item]) -> list[Item]:

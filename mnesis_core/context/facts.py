@@ -40,7 +40,9 @@ def choose_facts(
     """
     chosen: list[FactRecord] = []
     copies, found = 0, None
-    for fact in sorted(without_contradictions(facts), key=_worth):
+    for fact in sorted(
+        without_contradictions(facts), key=lambda fact: (-fact.salience, fact.is_copy, -fact.said_seq, fact.id)
+    ):
         tried = sorted([*chosen, fact], key=_order)
         size = size_of_facts(tried)
         if fact.is_copy and most_copies is not None and copies >= most_copies:
@@ -55,10 +57,6 @@ def choose_facts(
 
 def size_of_facts(facts: Sequence[FactRecord]) -> int:
     return MESSAGE_FRAMING + estimate_text(_read(facts)) if facts else 0
-
-
-def _worth(fact: FactRecord) -> tuple[Any, ...]:
-    return -fact.salience, fact.is_copy, -fact.said_seq, fact.id
 
 
 def _order(fact: FactRecord) -> tuple[Any, ...]:

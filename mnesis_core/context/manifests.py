@@ -331,7 +331,11 @@ def _row_of(
         "parts": len(ids),
         "tombstoned": gone,
         "unanswered": _chosen(ids, marks.unanswered, first) if marks.unanswered else [],
-        "shortened": _cuts_in(ids, marks.cuts, first) if marks.cuts else [],
+        "shortened": [
+            {"part": id, "field": _FIELDS[place], "head": head, "tail": tail}
+            for number, id in (enumerate(ids, first) if marks.cuts else ())
+            for place, head, tail in marks.cuts.get(number, ())
+        ],
         "omitted": _chosen(ids, marks.omitted, first) if marks.omitted else [],
     }
     # Keys that most rows do not have.
@@ -344,14 +348,6 @@ def _row_of(
 
 def _chosen(ids: Sequence[str], numbers: set[int], first: int) -> list[str]:
     return [id for number, id in enumerate(ids, first) if number in numbers] if numbers else []
-
-
-def _cuts_in(ids: Sequence[str], cuts: Mapping[int, list[_Cut]], first: int) -> list[dict[str, Any]]:
-    return [
-        {"part": id, "field": _FIELDS[place], "head": head, "tail": tail}
-        for number, id in enumerate(ids, first)
-        for place, head, tail in cuts.get(number, ())
-    ]
 
 
 def _read_folded(folded: Row) -> Row:

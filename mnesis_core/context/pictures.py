@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from mnesis_core.context.continuation import is_question
 from mnesis_core.context.entries import ContextEntry, LeftOut, MessageEntry, Picture
 from mnesis_core.context.fitting import Item
 from mnesis_core.context.wording import LENGTH_FIELDS, PICTURE_FIELDS
@@ -90,7 +91,7 @@ def with_pictures(
     groups = [group for item in items if pictures and (group := list(_pictures_of(item, pictures)))]
     if not groups:
         return list(items), []
-    newest = next((item.row["id"] for item in reversed(items) if _is_question(item)), "")
+    newest = next((item.row["id"] for item in reversed(items) if is_question(item)), "")
     kept = _within_limits(groups, usable // SHARE)
     while kept and kept[0].item_id != newest and sum(shown.picture.tokens for shown in kept) > room:
         del kept[0]
@@ -108,10 +109,6 @@ def _pictures_of(item: Item, pictures: Mapping[str, Picture]) -> Iterator[_Shown
         for stored in message.parts:
             if (file_id := picture_file(message, stored)) in pictures:
                 yield _Shown(item_id=message.id, part_id=stored.id, picture=pictures[file_id])
-
-
-def _is_question(item: Item) -> bool:
-    return isinstance(item.entry, MessageEntry) and item.entry.message.role == "user"
 
 
 def _within_limits(groups: Sequence[Sequence[_Shown]], tokens: int) -> list[_Shown]:

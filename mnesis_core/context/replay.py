@@ -21,6 +21,7 @@ from mnesis_core.llm.tokens import MESSAGE_FRAMING, estimate_text
 from mnesis_core.messages import (
     FileRefPart,
     MediaPart,
+    Part,
     PatchPart,
     ProviderPart,
     ProviderToolPart,
@@ -146,10 +147,6 @@ def _removed(item: Item, seq: int | None) -> Item:
     return item if item.removed_seq is not None else item._replace(removed_seq=seq)
 
 
-def _branch_created(state: Projection, seq: int, data: Data) -> None:
-    state.branches[data["branch"]] = (data["parent"], data["after_seq"])
-
-
 def _branch_chosen(state: Projection, seq: int, data: Data) -> None:
     state.branch = data["branch"]
 
@@ -158,11 +155,6 @@ def _summary_created(state: Projection, seq: int, data: Data) -> None:
     source_type = "message" if data["kind"] == "leaf" else "summary"
     state.summaries[data["summary_id"]] = tuple((source_type, id) for id in data["source_ids"])
     state.freshness[data["summary_id"]] = "fresh"
-
-
-def _fact_held(state: Projection, seq: int, data: Data) -> None:
-    held_for = data["held_for"]
-    state.held[data["fact_id"]] = None if held_for == "session" else (held_for, seq)
 
 
 def _map_moved(state: Projection, seq: int, data: Data) -> None:
@@ -196,7 +188,9 @@ def _state(collection: str, key: str, value: str) -> Step:
 
 
 _STEPS: Mapping[str, Step] = {
-    EventType.BRANCH_CREATED: _branch_created,
+    EventType.BRANCH_CREATED: lambda state, seq, data: state.branches.update(
+        {data["branch"]: (data["parent"], data["after_seq"])}
+    ),
     EventType.BRANCH_CHOSEN: _branch_chosen,
     EventType.TURN_STARTED: _turn_started,
     EventType.TURN_SUSPENDED: _state("turns", "turn_id", "suspended"),
@@ -231,7 +225,9 @@ _STEPS: Mapping[str, Step] = {
     EventType.FACT_WITHDRAWN: _state("facts", "fact_id", "withdrawn"),
     EventType.FACT_FORBIDDEN: _state("facts", "fact_id", "forbidden"),
     EventType.FACT_ALLOWED: _state("facts", "fact_id", "withdrawn"),
-    EventType.FACT_HELD: _fact_held,
+    EventType.FACT_HELD: lambda state, seq, data: state.held.update(
+        {data["fact_id"]: None if data["held_for"] == "session" else (data["held_for"], seq)}
+    ),
     EventType.REFLECTION_REQUESTED: _state("reflections", "reflection_id", "queued"),
     EventType.REFLECTION_COMPLETED: _state("reflections", "reflection_id", "completed"),
     EventType.REFLECTION_FAILED: _state("reflections", "reflection_id", "failed"),
@@ -343,33 +339,35 @@ def _message_blocks(message: StoredMessage, row: Mapping[str, Any]) -> Iterator[
     cut = {shortened["part"] for shortened in row["shortened"]}
     for stored, texts in found:
         what |= {"part_id": stored.id, "is_shortened": stored.id in cut}
-        match stored.part:
-            case ToolPart() as part:
-                is_open = stored.id in row["unanswered"]
-                names = ("input",) if is_open else ("input", "output")
-                yield Block(
-                    kind=BlockKind.TOMBSTONE if stored.id in row["tombstoned"] else BlockKind.TOOL_OUTPUT,
-                    role="tool",
-                    texts=tuple((name, texts[name]) for name in names),
-                    tokens=frame_of(stored) + sum(estimate_text(texts[name]) for name in names),
-                    name=part.tool_name,
-                    is_unanswered=is_open,
-                    **what,
-                )
-            case FileRefPart() as part:
-                name, picture = part.path or part.file_id, pictures.get(stored.id)
-                yield _text_block(BlockKind.FILE, message.role, texts["text"], name=name, picture=picture, **what)
-            case MediaPart() as part:
-                name, picture = part.name or part.file_id or part.source, pictures.get(stored.id)
-                yield _text_block(BlockKind.FILE, message.role, texts["text"], name=name, picture=picture, **what)
-            case ProviderPart() as part:
-                name = f"{part.provider} {part.kind}"
-                yield _text_block(BlockKind.OPAQUE, message.role, texts["text"], name=name, **what)
-            case ProviderToolPart() as part:
-                name = part.tool_name
-                yield _text_block(BlockKind.TOOL_OUTPUT, message.role, texts["text"], name=name, **what)
-            case PatchPart() as part:
-                name = ", ".join(part.files_changed)
-                yield _text_block(BlockKind.PATCH, message.role, texts["text"], name=name, **what)
-            case _:
-                yield _text_block(BlockKind.MESSAGE, message.role, texts["text"], **what)
+        if isinstance(stored.part, ToolPart):
+            is_open = stored.id in row["unanswered"]
+            names = ("input",) if is_open else ("input", "output")
+            yield Block(
+                kind=BlockKind.TOMBSTONE if stored.id in row["tombstoned"] else BlockKind.TOOL_OUTPUT,
+                role="tool",
+                texts=tuple((name, texts[name]) for name in names),
+                tokens=frame_of(stored) + sum(estimate_text(texts[name]) for name in names),
+                name=stored.part.tool_name,
+                is_unanswered=is_open,
+                **what,
+            )
+        else:
+            kind, name = _kind_and_name(stored.part)
+            picture = pictures.get(stored.id)
+            yield _text_block(kind, message.role, texts["text"], name=name, picture=picture, **what)
+
+
+def _kind_and_name(part: Part) -> tuple[BlockKind, str]:
+    match part:
+        case FileRefPart():
+            return BlockKind.FILE, part.path or part.file_id
+        case MediaPart():
+            return BlockKind.FILE, part.name or part.file_id or part.source
+        case ProviderPart():
+            return BlockKind.OPAQUE, f"{part.provider} {part.kind}"
+        case ProviderToolPart():
+            return BlockKind.TOOL_OUTPUT, part.tool_name
+        case PatchPart():
+            return BlockKind.PATCH, ", ".join(part.files_changed)
+        case _:
+            return BlockKind.MESSAGE, ""

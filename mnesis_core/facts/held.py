@@ -21,11 +21,32 @@ def facts_to_copy(held: Iterable[FactRecord], there: Iterable[FactRecord], *, mo
     known = list(there)
     copied = {fact.of_fact_id for fact in known}
     said = {_words(fact) for fact in known if not fact.is_copy}
-    new = {fact.id: _as_copy(fact) for fact in held if fact.id not in copied and _words(fact) not in said}
+    new = {
+        fact.id: replace(fact, of_fact_id=fact.id, of_session_id=fact.session_id)
+        for fact in held
+        if fact.id not in copied and _words(fact) not in said
+    }
     standing = [fact for fact in known if fact.state is FactState.LIVE and fact.still_held]
     copies = [fact for fact in without_contradictions([*standing, *new.values()]) if fact.is_copy]
     copies.sort(key=lambda fact: (-fact.salience, -fact.said_at.timestamp(), fact.id))
-    return [_new_copy(fact) for fact in copies[: max(most, 0)] if fact.id in new]
+    return [
+        NewFact(
+            statement=fact.statement,
+            kind=FactKind(fact.kind),
+            subject=fact.subject,
+            said_at=fact.said_at,
+            said_seq=fact.said_seq,
+            valid_from=fact.valid_from,
+            valid_to=fact.valid_to,
+            salience=fact.salience,
+            method=FactMethod(fact.method),
+            model=fact.model,
+            of_fact_id=fact.of_fact_id,
+            of_session_id=fact.of_session_id,
+        )
+        for fact in copies[: max(most, 0)]
+        if fact.id in new
+    ]
 
 
 def without_contradictions(facts: Iterable[FactRecord]) -> list[FactRecord]:
@@ -54,24 +75,3 @@ def without_contradictions(facts: Iterable[FactRecord]) -> list[FactRecord]:
 
 def _words(fact: FactRecord) -> tuple[str, str, str]:
     return fact.kind, fact.subject, fact.statement
-
-
-def _as_copy(fact: FactRecord) -> FactRecord:
-    return replace(fact, of_fact_id=fact.id, of_session_id=fact.session_id)
-
-
-def _new_copy(fact: FactRecord) -> NewFact:
-    return NewFact(
-        statement=fact.statement,
-        kind=FactKind(fact.kind),
-        subject=fact.subject,
-        said_at=fact.said_at,
-        said_seq=fact.said_seq,
-        valid_from=fact.valid_from,
-        valid_to=fact.valid_to,
-        salience=fact.salience,
-        method=FactMethod(fact.method),
-        model=fact.model,
-        of_fact_id=fact.of_fact_id,
-        of_session_id=fact.of_session_id,
-    )

@@ -12,7 +12,7 @@ from typing import Literal
 
 import re2
 
-from mnesis_core.errors import InvalidRequest, RangeNotSatisfiable
+from mnesis_core.errors import InvalidRequest, RangeNotSatisfiable, gettext_noop
 from mnesis_core.files.source import MARKS
 from mnesis_core.records import FileReference
 from mnesis_core.search.words import parse_pattern, refuse_long
@@ -272,9 +272,9 @@ def _compiled(pattern: str) -> re2._Regexp[bytes]:
     try:
         compiled = re2.compile(b"(?m)" + pattern.encode(), options)
     except (UnicodeEncodeError, re2.error):
-        raise InvalidRequest("RE2 does not know this pattern.", field="q") from None
+        raise InvalidRequest(gettext_noop("RE2 does not know this pattern."), field="q") from None
     if compiled.programsize > _LARGEST_PROGRAM:
-        raise InvalidRequest("This pattern is too large. Repeat less in it.", field="q")
+        raise InvalidRequest(gettext_noop("This pattern is too large. Repeat less in it."), field="q")
     return compiled
 
 

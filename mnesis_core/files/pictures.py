@@ -76,28 +76,21 @@ class PictureRule:
     tokens: Callable[[int, int], int]
 
 
-def _tokens_of_anthropic(width: int, height: int) -> int:
-    return ceil(width * height / 750)
-
-
-def _tokens_of_openai(width: int, height: int) -> int:
-    return 85 + 170 * ceil(width / 512) * ceil(height / 512)
-
-
-def _tokens_of_gemini(width: int, height: int) -> int:
-    return 258 if max(width, height) <= 384 else 258 * ceil(width / 768) * ceil(height / 768)
-
-
 ANTHROPIC = PictureRule(
     name="anthropic-1",
     longest=1568,
     pixels=1_200_000,
     most_bytes=3_500_000,
     page_tokens=1_600,
-    tokens=_tokens_of_anthropic,
+    tokens=lambda width, height: ceil(width * height / 750),
 )
 OPENAI = PictureRule(
-    name="openai-1", longest=2048, shortest=768, most_bytes=3_500_000, page_tokens=1_105, tokens=_tokens_of_openai
+    name="openai-1",
+    longest=2048,
+    shortest=768,
+    most_bytes=3_500_000,
+    page_tokens=1_105,
+    tokens=lambda width, height: 85 + 170 * ceil(width / 512) * ceil(height / 512),
 )
 GEMINI = PictureRule(
     name="gemini-1",
@@ -106,7 +99,7 @@ GEMINI = PictureRule(
     page_tokens=258,
     second_tokens=32,
     media_types=frozenset(FORMATS) - {"image/gif"},
-    tokens=_tokens_of_gemini,
+    tokens=lambda width, height: 258 * (ceil(width / 768) * ceil(height / 768) if max(width, height) > 384 else 1),
 )
 PORTRAIT = PictureRule(
     name="portrait-1",

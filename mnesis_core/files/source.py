@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -117,6 +118,13 @@ class Source:
         with self.path.open(encoding=self.encoding, errors="replace", newline="\n") as file:
             while line := file.readline(limit):
                 yield line.rstrip("\r\n")
+
+    def feed(self, take: Callable[[str], None], *, most: int) -> str:
+        """Have the first lines taken one by one, and return how much of the file they are."""
+        every = self.lines()
+        for line in islice(every, most):
+            take(line)
+        return "all of it" if next(every, None) is None else f"the first {most:,} lines"
 
     def pieces(self, characters: int = PIECE_CHARACTERS) -> Iterator[str]:
         """Yield all of it as text, in pieces that end anywhere."""

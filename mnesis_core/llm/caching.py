@@ -81,17 +81,14 @@ def with_marks(payload: dict[str, Any], cache: object) -> dict[str, Any]:
     messages, tools = list(payload["messages"]), list(payload.get("tools", ()))
     if lifetime not in LIFETIMES[1:] or not isinstance(places, list):
         raise ValueError("what the call says of the cache cannot be read")
+    # Five minutes go without saying, also to servers that know no other lifetime.
+    longer = {} if lifetime == "5m" else {"ttl": lifetime}
     for place in places:
         marked = tools if place == LAST_TOOL else messages
         if type(place) is not int or not LAST_TOOL <= place < len(messages) or not marked:
             raise ValueError("the call marks a place for the cache that its prompt does not have")
-        marked[place] = {**marked[place], "cache_control": _control(lifetime)}
+        marked[place] = {**marked[place], "cache_control": {"type": "ephemeral", **longer}}
     return payload | {"messages": messages} | ({"tools": tools} if tools else {})
-
-
-def _control(lifetime: str) -> dict[str, str]:
-    # Five minutes go without saying, also to servers that know no other lifetime.
-    return {"type": "ephemeral"} if lifetime == "5m" else {"type": "ephemeral", "ttl": lifetime}
 
 
 def read_prices(stored: object) -> Prices | None:

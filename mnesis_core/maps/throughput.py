@@ -44,14 +44,13 @@ class Brake:
 
 
 def permits(wanted: int, limits: Iterable[tuple[int, Sequence[Claim]]]) -> int:
-    return min((_permits(wanted, limit, others) for limit, others in limits), default=wanted)
-
-
-def _permits(wanted: int, limit: int, others: Sequence[Claim]) -> int:
-    free = limit - sum(other.held for other in others)
-    share = fair_share(limit, [wanted, *(other.wanted for other in others)])
-    owed = sum(max(0, min(other.wanted, share) - other.held) for other in others)
-    return max(0, min(wanted, free, max(share, free - owed)))
+    granted = [wanted]
+    for limit, others in limits:
+        free = limit - sum(other.held for other in others)
+        share = fair_share(limit, [wanted, *(other.wanted for other in others)])
+        owed = sum(max(0, min(other.wanted, share) - other.held) for other in others)
+        granted.append(max(0, min(wanted, free, max(share, free - owed))))
+    return min(granted)
 
 
 def fair_share(limit: int, wants: Iterable[int]) -> int:

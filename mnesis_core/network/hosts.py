@@ -21,7 +21,7 @@ from socket import inet_aton
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from mnesis_core.errors import NotListed
+from mnesis_core.errors import NotListed, Values, gettext_noop
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
@@ -65,7 +65,7 @@ _RUNNERS = re.compile(
 _LAUNCHERS = re.compile(r"npx -y|uvx|python[\d.]* -m")
 # Secrets of the site and of the machine. They are never given away, even if they are listed.
 _NEVER = re.compile(
-    r"SECRET_KEY|.*DATABASE_URL|REDIS_URL|PG(PASSWORD|PASSFILE|SERVICEFILE)|KUBECONFIG|BOTO_CONFIG|VAULT_TOKEN"
+    r"SECRET_KEY(_FALLBACKS)?|.*DATABASE_URL|REDIS_URL|PG(PASSWORD|PASSFILE|SERVICEFILE)|KUBECONFIG|BOTO_CONFIG|VAULT_TOKEN"
     r"|GOOGLE_(APPLICATION_)?CREDENTIALS.*|(MNESIS|DJANGO|POSTGRES|AWS|AZURE|ARM|GCP|GCLOUD|CLOUDSDK|GOOGLE_CLOUD|VERTEX"
     r"|VERTEXAI|OCI|ALIBABA_CLOUD|KUBERNETES|SSH)_.*"
 )
@@ -197,7 +197,11 @@ class HostLists:
         """:raises NotListed: no entry is this command."""
         if not any(program.fits(argv) for program in self.programs):
             # Not the arguments: a secret may have been written among them by mistake.
-            raise _not_listed("this program", PROGRAMS, f"{PurePath(argv[0]).name} …", field="argv")
+            told = gettext_noop(
+                "This program is not on the list of this host. Its owner can set %(setting)s=%(entry)s where the server is "
+                "started, or enter this with a command there."
+            )
+            raise _not_listed(told, PROGRAMS, f"{PurePath(argv[0]).name} …", field="argv")
 
     def check_variable(self, name: str, *, url: str = "", field: str) -> None:
         """:param url: where its value is sent; empty: a provider's own address, or a program.
@@ -206,11 +210,24 @@ class HostLists:
         """
         shown = name if _PLAIN_NAME.fullmatch(name) else "NAME"
         if is_never_listed(name):
-            raise NotListed(f"{shown} is never given away. Name a variable that holds nothing else.", field=field)
+            raise NotListed(
+                gettext_noop("%(variable)s is never given away. Name a variable that holds nothing else."),
+                {"variable": shown},
+                field=field,
+            )
         wanted = ListedVariable(name=name, origin=origin_of(url) if url else "")
         if wanted not in self.variables:
-            place = f" for {wanted.origin}" if url else ""
-            raise _not_listed(f"this variable{place}", VARIABLES, str(replace(wanted, name=shown)), field=field)
+            told = gettext_noop(
+                "This variable is not on the list of this host. Its owner can set %(setting)s=%(entry)s where the server is "
+                "started, or enter this with a command there."
+            )
+            if url:
+                told = gettext_noop(
+                    "This variable for %(origin)s is not on the list of this host. Its owner can set %(setting)s=%(entry)s "
+                    "where the server is started, or enter this with a command there."
+                )
+            entry = str(replace(wanted, name=shown))
+            raise _not_listed(told, VARIABLES, entry, {"origin": wanted.origin}, field=field)
 
     def check_url(self, url: str, *, field: str) -> None:
         """Look at an address that is a number; names are looked up, and looked at, when they are connected to.
@@ -220,7 +237,7 @@ class HostLists:
         try:
             origin_of(url)
         except ValueError:
-            raise NotListed("The address cannot be read, or it holds a password.", field=field) from None
+            raise NotListed(gettext_noop("The address cannot be read, or it holds a password."), field=field) from None
         address = literal_address(urlsplit(url).hostname or "")
         if address is not None and not may_reach(address, self.addresses):
             raise address_not_listed(address, field=field)
@@ -230,15 +247,21 @@ def address_not_listed(address: str, *, field: str = "url") -> NotListed:
     """:raises ValueError: it is no IP address."""
     if gives_credentials(address):
         return NotListed(
-            f"{address} hands out the credentials of the machine, and is reached by command only.", field=field
+            gettext_noop("%(address)s hands out the credentials of the machine, and is reached by command only."),
+            {"address": address},
+            field=field,
         )
-    return _not_listed(f"{address} is no public address and", ADDRESSES, address, field=field)
+    told = gettext_noop(
+        "%(address)s is no public address and is not on the list of this host. Its owner can set %(setting)s=%(entry)s "
+        "where the server is started, or enter this with a command there."
+    )
+    return _not_listed(told, ADDRESSES, address, {"address": address}, field=field)
 
 
-def _not_listed(what: str, setting: str, entry: str, *, field: str) -> NotListed:
+def _not_listed(told: str, setting: str, entry: str, values: Values | None = None, *, field: str) -> NotListed:
     return NotListed(
-        f"{what[:1].upper()}{what[1:]} is not on the list of this host. Its owner can set {setting}={shlex.quote(entry)} "
-        "where the server is started, or enter this with a command there.",
+        told,
+        {"setting": setting, "entry": shlex.quote(entry), **(values or {})},
         setting=setting,
         entry=entry,
         field=field,

@@ -1,7 +1,8 @@
 """The key and the address of a model call. It gets both or neither, and never one of them from the environment.
 
 A key that is stored is encrypted with the site's secret, for the one place that it may be sent to: the place is part of what
-the encrypting key is made from. So it cannot be read for another address, whatever changes the row that holds it.
+the encrypting key is made from. So it cannot be read for another address, whatever changes the row that holds it. ``secrets``
+are the site's: the current one, which encrypts, and after it earlier ones, which still decrypt.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+from collections.abc import Sequence
+from enum import StrEnum
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from cryptography.fernet import Fernet, InvalidToken
+from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 
-from mnesis_core.errors import ModelNotAllowed, ModelNotConfigured, NotListed
+from mnesis_core.errors import ModelNotAllowed, ModelNotConfigured, NotListed, gettext_noop
 from mnesis_core.llm.interface import ModelSpec
 
 PLACEHOLDER_KEY = "none"  # Sent to servers that need no key, because the client library insists on one.
@@ -41,6 +44,14 @@ _PURPOSE = "mnesis.model-key"
 _LOCAL_SUFFIXES = (".home.arpa", ".internal", ".lan", ".local", ".localhost")
 
 
+class KeyState(StrEnum):
+    """The secret of the site that decrypts a stored key: the current one, an earlier one, or none."""
+
+    CURRENT = "current"
+    EARLIER = "earlier"
+    UNREADABLE = "unreadable"
+
+
 def provider_of(litellm_model: str) -> str:
     provider, slash, _ = litellm_model.partition("/")
     return provider if slash else ""
@@ -54,12 +65,16 @@ def check_provider(litellm_model: str, *, api_base: str) -> None:
     known = AT_ANY_ADDRESS if api_base else _AT_THEIR_OWN
     if provider_of(litellm_model) in known:
         return
-    place = "at an address of your own" if api_base else "here"
-    raise NotListed(
-        f"Models of this provider can be entered {place} only by a command on the host: manage.py model add. Otherwise "
-        f"the provider must be one of {', '.join(sorted(known))}, as in openai/NAME.",
-        field="litellm_model",
+    elsewhere = gettext_noop(
+        "Models of this provider can be entered at an address of your own only by a command on the host: manage.py model add. "
+        "Otherwise the provider must be one of %(known)s, as in openai/NAME."
     )
+    here = gettext_noop(
+        "Models of this provider can be entered here only by a command on the host: manage.py model add. Otherwise the "
+        "provider must be one of %(known)s, as in openai/NAME."
+    )
+    told = elsewhere if api_base else here
+    raise NotListed(told, {"known": ", ".join(sorted(known))}, field="litellm_model")
 
 
 def key_and_address(spec: ModelSpec) -> tuple[str | None, str | None]:
@@ -73,7 +88,10 @@ def key_and_address(spec: ModelSpec) -> tuple[str | None, str | None]:
     is_web_address = spec.api_base.lower().startswith(("http://", "https://")) and host_of(spec.api_base)
     if spec.api_base and not is_web_address:
         raise ModelNotConfigured(
-            f"The address of the model '{spec.alias}' is not a web address. It must begin with http:// or https://.",
+            gettext_noop(
+                "The address of the model '%(alias)s' is not a web address. It must begin with http:// or https://."
+            ),
+            {"alias": spec.alias},
             model=spec.alias,
         )
     provider = provider_of(spec.litellm_model)
@@ -85,8 +103,10 @@ def key_and_address(spec: ModelSpec) -> tuple[str | None, str | None]:
     if provider in _KEYLESS or _is_local(spec.api_base):
         return PLACEHOLDER_KEY, address
     raise ModelNotConfigured(
-        f"The model '{spec.alias}' has no key, and its provider wants one. Enter one on the page "
-        "Models, or set the environment variable that the model's entry names. If its server needs no key, any word will do.",
+        gettext_noop(
+            "The model '%(alias)s' has no key, and its provider wants one. Enter one on the page Models, or set the environment variable that the model's entry names. If its server needs no key, any word will do."
+        ),
+        {"alias": spec.alias},
         model=spec.alias,
     )
 
@@ -110,19 +130,31 @@ def host_of(address: str) -> str | None:
         return None
 
 
-def seal(key: str, *, litellm_model: str, api_base: str, secret: str) -> str:
+def seal(key: str, *, litellm_model: str, api_base: str, secrets: Sequence[str]) -> str:
     """Return a provider's key as a text for the database."""
-    return _cipher(litellm_model, api_base, secret).encrypt(key.encode()).decode()
+    return _cipher(litellm_model, api_base, secrets).encrypt(key.encode()).decode()
 
 
-def unseal(sealed: str, *, litellm_model: str, api_base: str, secret: str) -> str | None:
+def unseal(sealed: str, *, litellm_model: str, api_base: str, secrets: Sequence[str]) -> str | None:
     """Return the key, or ``None`` if it was sealed for another provider or address, or with another secret."""
     try:
-        return _cipher(litellm_model, api_base, secret).decrypt(sealed.encode()).decode()
+        return _cipher(litellm_model, api_base, secrets).decrypt(sealed.encode()).decode()
     except InvalidToken:
         return None
 
 
-def _cipher(litellm_model: str, api_base: str, secret: str) -> Fernet:
-    place = "\0".join((_PURPOSE, provider_of(litellm_model), api_base))
-    return Fernet(base64.urlsafe_b64encode(hmac.digest(secret.encode(), place.encode(), hashlib.sha256)))
+def reseal(sealed: str, *, litellm_model: str, api_base: str, secrets: Sequence[str]) -> tuple[str, KeyState]:
+    """Return a sealed key as the current secret seals it, and which secret it was sealed with; as it is if it cannot be read."""
+    place = {"litellm_model": litellm_model, "api_base": api_base}
+    if unseal(sealed, **place, secrets=secrets[:1]) is not None:
+        return sealed, KeyState.CURRENT
+    key = unseal(sealed, **place, secrets=secrets)
+    if key is None:
+        return sealed, KeyState.UNREADABLE
+    return seal(key, **place, secrets=secrets), KeyState.EARLIER
+
+
+def _cipher(litellm_model: str, api_base: str, secrets: Sequence[str]) -> MultiFernet:
+    place = "\0".join((_PURPOSE, provider_of(litellm_model), api_base)).encode()
+    digests = (hmac.digest(secret.encode(), place, hashlib.sha256) for secret in secrets)
+    return MultiFernet([Fernet(base64.urlsafe_b64encode(digest)) for digest in digests])

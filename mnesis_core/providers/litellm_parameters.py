@@ -154,17 +154,13 @@ def _settled(
 ) -> tuple[str, str]:
     wire = json.loads(text)
     if provider_of(model) in ("demo", ""):
-        sent, not_taken = _by_demo(wire)
+        not_taken = {name: NOT_TAKEN for name in wire if name in _DEMO_LEAVES}
+        sent = {name: value for name, value in wire.items() if name not in (*not_taken, "response_format")}
     else:
         turn = {"is_unthought": is_unthought, "was_forced": was_forced}
         sent, not_taken = _by_litellm(model, wire, most, has_tools=has_tools, **turn)
     named = {"effort" if name == "reasoning_effort" else name: why for name, why in not_taken.items()}
     return json.dumps(sent), json.dumps(named)
-
-
-def _by_demo(wire: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    not_taken = {name: NOT_TAKEN for name in wire if name in _DEMO_LEAVES}
-    return {name: value for name, value in wire.items() if name not in (*not_taken, "response_format")}, not_taken
 
 
 def _by_litellm(

@@ -12,6 +12,7 @@ import re
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -488,10 +489,6 @@ def _completion(
         answer.end(choice.get("finish_reason"))
 
 
-def _whole_completion(answer: AnswerReader, body: dict[str, Any]) -> Iterable[TextDelta | ReasoningDelta]:
-    return _completion(answer, body, key="message")
-
-
 def _response_event(answer: AnswerReader, event: dict[str, Any]) -> Iterable[Delta]:
     kind = str(event.get("type", ""))
     match kind:
@@ -552,6 +549,6 @@ _EVENTS = {
 }
 _WHOLE = {
     Protocol.MESSAGES: _whole_message,
-    Protocol.COMPLETIONS: _whole_completion,
+    Protocol.COMPLETIONS: partial(_completion, key="message"),
     Protocol.RESPONSES: _whole_response,
 }

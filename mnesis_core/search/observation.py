@@ -15,7 +15,7 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import NamedTuple
 
-from mnesis_core.errors import InvalidRequest
+from mnesis_core.errors import InvalidRequest, gettext_noop
 from mnesis_core.search.words import LONGEST_QUERY, parse_words
 from mnesis_core.text import read_time, visible_text
 
@@ -112,13 +112,21 @@ def parse_observation(text: str, *, now: datetime) -> tuple[Term, ...]:
     :raises InvalidRequest: a term cannot be understood; the message names it and says what is possible.
     """
     if len(text) > LONGEST_QUERY:
-        raise InvalidRequest(f"A query has at most {LONGEST_QUERY:,} characters, not {len(text):,}.", field="q")
+        raise InvalidRequest(
+            gettext_noop("A query has at most %(most)s characters, not %(count)s."),
+            {"most": LONGEST_QUERY, "count": len(text)},
+            field="q",
+        )
     text = text.translate(_QUOTES)
     if text.count('"') % 2:
-        raise InvalidRequest('A quotation mark (") is not closed.', field="q")
+        raise InvalidRequest(gettext_noop('A quotation mark (") is not closed.'), field="q")
     terms = tuple(dict.fromkeys(_terms(text, now)))
     if len(terms) > MOST_TERMS:
-        raise InvalidRequest(f"A query has at most {MOST_TERMS} terms, not {len(terms)}.", field="q")
+        raise InvalidRequest(
+            gettext_noop("A query has at most %(most)s terms, not %(count)s."),
+            {"most": MOST_TERMS, "count": str(len(terms))},
+            field="q",
+        )
     return terms
 
 
@@ -164,7 +172,7 @@ def _words_term(token: str, plain: str) -> Term:
     try:
         parse_words(plain)
     except InvalidRequest:
-        raise _refused(token, "has no word in it.") from None
+        raise _refused(gettext_noop("“%(term)s” has no word in it."), token) from None
     return Term(text=token, name="", names=(Name(plain),))
 
 
@@ -172,13 +180,14 @@ def _field_term(token: str, name: str, sign: str, value: str, now: datetime) -> 
     name = name.lower()
     field = FIELDS.get(name)
     if field is None:
-        known = ", ".join(FIELDS)
-        raise _refused(
-            token, f"is not a known field. Fields: {known}. To search for these words, put them in quotation marks."
+        told = gettext_noop(
+            "“%(term)s” is not a known field. Fields: %(fields)s. To search for these words, put them in quotation marks."
         )
+        raise _refused(told, token, fields=", ".join(FIELDS))
     sign = "=" if sign == ":" else sign
     if sign != "=" and field.takes not in (Takes.NUMBER, Takes.MONEY):
-        raise _refused(token, f"cannot be compared with {sign}. Write it as {field.example}.")
+        told = gettext_noop("“%(term)s” cannot be compared with %(sign)s. Write it as %(example)s.")
+        raise _refused(told, token, sign=sign, example=field.example)
     match field.takes:
         case Takes.NUMBER | Takes.MONEY:
             return Term(text=token, name=name, sign=sign, number=_number(token, value, field))
@@ -187,7 +196,8 @@ def _field_term(token: str, name: str, sign: str, value: str, now: datetime) -> 
         case Takes.CHOICE:
             names = tuple(Name(each.text.lower()) for each in _names(token, value, field))
             if any(each.text not in field.choices for each in names):
-                raise _refused(token, f"is not a valid value for {name}. Use one of: {', '.join(field.choices)}.")
+                told = gettext_noop("“%(term)s” is not a valid value for %(field)s. Use one of: %(choices)s.")
+                raise _refused(told, token, field=name, choices=", ".join(field.choices))
             return Term(text=token, name=name, names=names)
         case Takes.NAME:
             return Term(text=token, name=name, names=_names(token, value, field))
@@ -201,18 +211,21 @@ def _names(token: str, value: str, field: Field) -> tuple[Name, ...]:
         if plain or is_beginning:
             names.append(Name(plain, is_beginning))
     if not names:
-        raise _refused(token, f"has no value. Write it as {field.example}.")
+        told = gettext_noop("“%(term)s” has no value. Write it as %(example)s.")
+        raise _refused(told, token, example=field.example)
     return tuple(names)
 
 
 def _number(token: str, value: str, field: Field) -> int:
     match = _NUMBER.fullmatch(value.replace('"', ""))
     if match is None:
-        raise _refused(token, f"needs a number. Write it as {field.example}.")
+        told = gettext_noop("“%(term)s” needs a number. Write it as %(example)s.")
+        raise _refused(told, token, example=field.example)
     number = Decimal(match["digits"]) * _UNITS[match["unit"].lower()]
     number *= 1_000_000 if field.takes is Takes.MONEY else 1
     if number != int(number):
-        raise _refused(token, f"needs a whole number. Write it as {field.example}.")
+        told = gettext_noop("“%(term)s” needs a whole number. Write it as %(example)s.")
+        raise _refused(told, token, example=field.example)
     return min(int(number), LARGEST)
 
 
@@ -225,10 +238,11 @@ def _time(token: str, value: str, field: Field, now: datetime) -> datetime:
     except (InvalidRequest, OverflowError):
         found = None
     if found is None or not 1900 <= found.year <= 9998:
-        raise _refused(token, f"needs a date, a time or a period such as 7d or 24h. Write it as {field.example}.")
+        told = gettext_noop("“%(term)s” needs a date, a time or a period such as 7d or 24h. Write it as %(example)s.")
+        raise _refused(told, token, example=field.example)
     return found
 
 
-def _refused(token: str, problem: str) -> InvalidRequest:
+def _refused(told: str, token: str, **values: str) -> InvalidRequest:
     shown = token if len(token) <= 60 else f"{token[:60]}…"
-    return InvalidRequest(f"“{visible_text(shown)}” {problem}", field="q")
+    return InvalidRequest(told, {"term": visible_text(shown), **values}, field="q")

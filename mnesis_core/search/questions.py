@@ -13,7 +13,7 @@ from datetime import datetime
 from functools import cached_property, lru_cache
 from itertools import islice
 
-from mnesis_core.errors import InvalidRequest
+from mnesis_core.errors import InvalidRequest, gettext_noop
 from mnesis_core.search.forms import FUNCTION_WORDS, forms_of, stem_of
 from mnesis_core.search.words import LONGEST_WORD, IndexWord, fold, is_unspaced, readable, words_in_order, words_of
 
@@ -127,13 +127,19 @@ def parse_question(text: str, *, without: Collection[str] = ()) -> Question:
     :raises InvalidRequest: it is too long, or has no word in it.
     """
     if not text.strip():
-        raise InvalidRequest("The search is empty.", field="q")
+        raise InvalidRequest(gettext_noop("The search is empty."), field="q")
     if len(text) > LONGEST_QUESTION:
-        raise InvalidRequest(f"A question has at most {LONGEST_QUESTION:,} characters, not {len(text):,}.", field="q")
+        raise InvalidRequest(
+            gettext_noop("A question has at most %(most)s characters, not %(count)s."),
+            {"most": LONGEST_QUESTION, "count": len(text)},
+            field="q",
+        )
     text = readable(text)
     words = words_in_order(text)
     if not words:
-        raise InvalidRequest("The search has no word in it. Search for punctuation with mode=regex.", field="q")
+        raise InvalidRequest(
+            gettext_noop("The search has no word in it. Search for punctuation with mode=regex."), field="q"
+        )
     asked = [word for word in words if word not in without] or words
     return Question(
         terms=tuple(_terms(asked, words_of(text).difference(words))),

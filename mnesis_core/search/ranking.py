@@ -102,9 +102,11 @@ class Evidence:
                 self.said[place].append((term, share))
         self.words = sum(term.weight == 1.0 for term in question.terms)
         """The number of words in the question, found or not."""
-        self.weights = {
-            term: question.terms[term].weight * _rarity(counts[term], max(total, counts[term])) for term in self.terms
-        }
+        self.weights: dict[int, float] = {}
+        for term in self.terms:
+            count, most = counts[term], max(total, counts[term])
+            rarity = log(1 + (most - count + 0.5) / (count + 0.5)) ** RARITY
+            self.weights[term] = question.terms[term].weight * rarity
 
     def candidates(self, most: int = POOL) -> list[Place]:
         """Return roughly the best places; gaps in time and the questions among messages are ignored."""
@@ -193,10 +195,6 @@ def _factor(question: Question, turn: Turn) -> float:
     if turn.speaker and not question.words.isdisjoint(turn.speaker.split()):
         factor *= NAMED
     return factor * (NEAR_DATE ** question.period.nearness(turn.at) if question.period else 1.0)
-
-
-def _rarity(count: int, total: int) -> float:
-    return float(log(1 + (total - count + 0.5) / (count + 0.5)) ** RARITY)
 
 
 def _saturated(share: float) -> float:

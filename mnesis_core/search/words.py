@@ -19,7 +19,7 @@ from typing import Protocol
 
 import re2
 
-from mnesis_core.errors import InvalidRequest
+from mnesis_core.errors import InvalidRequest, gettext_noop
 from mnesis_core.text import printable_piece
 
 LONGEST_QUERY = 1_000  # characters
@@ -246,7 +246,9 @@ def parse_words(text: str) -> WordQuery:
         if pieces:
             terms[_Term(pieces=pieces, prefix=asked.endswith("*"))] = None
     if not terms:
-        raise InvalidRequest("The search has no word in it. Search for punctuation with mode=regex.", field="q")
+        raise InvalidRequest(
+            gettext_noop("The search has no word in it. Search for punctuation with mode=regex."), field="q"
+        )
     return WordQuery(terms=tuple(terms))
 
 
@@ -258,19 +260,25 @@ def parse_pattern(text: str) -> PatternQuery:
     try:
         return PatternQuery(pattern=re2.compile(text, options))
     except UnicodeEncodeError:
-        raise InvalidRequest("The pattern is not valid Unicode.", field="q") from None
+        raise InvalidRequest(gettext_noop("The pattern is not valid Unicode."), field="q") from None
     except re2.error as error:
         problem = error.args[0] if error.args else ""
         said = problem.decode(errors="replace") if isinstance(problem, bytes) else str(problem)
-        raise InvalidRequest(f"This is not a pattern that RE2 knows: {said[:200]}", field="q") from None
+        raise InvalidRequest(
+            gettext_noop("This is not a pattern that RE2 knows: %(said)s"), {"said": said[:200]}, field="q"
+        ) from None
 
 
 def refuse_long(text: str) -> None:
     """:raises InvalidRequest: a search is empty or too long."""
     if not text.strip():
-        raise InvalidRequest("The search is empty.", field="q")
+        raise InvalidRequest(gettext_noop("The search is empty."), field="q")
     if len(text) > LONGEST_QUERY:
-        raise InvalidRequest(f"A search has at most {LONGEST_QUERY:,} characters, not {len(text):,}.", field="q")
+        raise InvalidRequest(
+            gettext_noop("A search has at most %(most)s characters, not %(count)s."),
+            {"most": LONGEST_QUERY, "count": len(text)},
+            field="q",
+        )
 
 
 def snippet(text: str, query: Marks, *, size: int = SNIPPET_CHARACTERS, is_densest: bool = False) -> Snippet:

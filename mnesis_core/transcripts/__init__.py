@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import PurePath
 from typing import Any
 
-from mnesis_core.errors import InvalidRequest
+from mnesis_core.errors import InvalidRequest, gettext_noop
 from mnesis_core.transcripts import autobyteus_reading, chatgpt, claude_code, locomo, openai_chat
 from mnesis_core.transcripts.autobyteus import TRACE_TYPES
 from mnesis_core.transcripts.reading import UnreadableRecord, load_json, one_line
@@ -63,7 +63,9 @@ def detect_format(name: str, first_bytes: bytes) -> str:
             first_bytes = b""
     text = first_bytes.decode("utf-8", "replace").removeprefix("\ufeff").lstrip()
     if not text:
-        raise InvalidRequest(f"'{one_line(name, 200)}' is empty.", formats=list(FORMAT_NAMES))
+        raise InvalidRequest(
+            gettext_noop("'%(name)s' is empty."), {"name": one_line(name, 200)}, formats=list(FORMAT_NAMES)
+        )
     for line in text.split("\n")[:_LINES_LOOKED_AT]:
         try:
             record = load_json(line)
@@ -76,7 +78,9 @@ def detect_format(name: str, first_bytes: bytes) -> str:
     if found or PurePath(name).name == "conversations.json":
         return found or "chatgpt"
     raise InvalidRequest(
-        f"'{one_line(name, 200)}' is no transcript of a known format. Formats: {', '.join(FORMAT_NAMES)}. "
-        "What 'manage.py export' wrote is brought in by import_session.",
+        gettext_noop(
+            "'%(name)s' is no transcript of a known format. Formats: %(formats)s. What 'manage.py export' wrote is brought in by import_session."
+        ),
+        {"name": one_line(name, 200), "formats": ", ".join(FORMAT_NAMES)},
         formats=list(FORMAT_NAMES),
     )

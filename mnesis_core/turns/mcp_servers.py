@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from mnesis_core.errors import InvalidRequest
+from mnesis_core.errors import InvalidRequest, gettext_noop
 from mnesis_core.llm.interface import DEEPEST_SCHEMA, ToolSpec
 from mnesis_core.text import encode_text, nests_within, without_hidden
 
@@ -110,24 +110,27 @@ class AttachedServer:
 def check_address(address: ServerAddress) -> None:
     """:raises InvalidRequest: a value is missing or out of bounds; the message names it"""
     if not _SERVER_NAME.fullmatch(address.name):
-        raise InvalidRequest("name must be 1 to 32 lower-case letters, digits and hyphens", field="name")
+        raise InvalidRequest(gettext_noop("name must be 1 to 32 lower-case letters, digits and hyphens"), field="name")
     if bool(address.argv) == bool(address.url):
-        raise InvalidRequest("give either the program to start or the url, not both", field="url")
+        raise InvalidRequest(gettext_noop("give either the program to start or the url, not both"), field="url")
     if not 1 <= address.timeout_seconds <= LONGEST_WAIT_SECONDS:
         raise InvalidRequest(
-            f"timeout_seconds must lie between 1 and {LONGEST_WAIT_SECONDS:,.0f}", field="timeout_seconds"
+            gettext_noop("timeout_seconds must lie between 1 and %(most)s"),
+            {"most": f"{LONGEST_WAIT_SECONDS:,.0f}"},
+            field="timeout_seconds",
         )
     _check_url(address.url)
     argv = address.argv
     if len(argv) > MOST_ARGUMENTS or any(len(item) > LONGEST_ARGUMENT or encode_text(item) != item for item in argv):
-        raise InvalidRequest("the program has too many, too long or unusable arguments", field="argv")
+        raise InvalidRequest(gettext_noop("the program has too many, too long or unusable arguments"), field="argv")
     if argv and not argv[0].strip():
-        raise InvalidRequest("the program has no name", field="argv")
+        raise InvalidRequest(gettext_noop("the program has no name"), field="argv")
     for name, variable in address.secrets.items():
         pattern = _HEADER if address.url else _VARIABLE
         if not pattern.fullmatch(name) or not _VARIABLE.fullmatch(variable):
             raise InvalidRequest(
-                "one of the secrets is not NAME=VARIABLE: the name of a variable, not its value", field="secrets"
+                gettext_noop("one of the secrets is not NAME=VARIABLE: the name of a variable, not its value"),
+                field="secrets",
             )
 
 
@@ -140,9 +143,9 @@ def _check_url(url: str) -> None:
     except ValueError:
         is_good = False
     if not is_good or len(url) > LONGEST_ADDRESS or without_hidden(url) != url or " " in url:
-        raise InvalidRequest("url must be an http or https address", field="url")
+        raise InvalidRequest(gettext_noop("url must be an http or https address"), field="url")
     if parts.username or parts.password:
-        raise InvalidRequest("url must hold no password; name a variable that holds it", field="url")
+        raise InvalidRequest(gettext_noop("url must hold no password; name a variable that holds it"), field="url")
 
 
 def take_listing(server_name: str, listed: Iterable[ListedTool]) -> Listing:

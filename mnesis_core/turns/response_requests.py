@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -302,17 +302,15 @@ def _tool(tool: Any, place: str) -> ToolSpec:
     name = _required(tool, "name", place)
     description = _text(tool.get("description"), f"{place}.description")
     if kind == "custom":
-        return ToolSpec(name=name, description=joined((description, _grammar(tool.get("format")))), parameters=FREEFORM)
+        format = tool.get("format")
+        if isinstance(format, Mapping) and format.get("type") == "grammar":
+            rule = f"The input must follow this grammar ({format.get('syntax')}):\n{format.get('definition')}"
+            description = joined((description, rule))
+        return ToolSpec(name=name, description=description, parameters=FREEFORM)
     parameters = tool.get("parameters") or {"type": "object", "properties": {}}
     if not isinstance(parameters, Mapping):
         raise InvalidRequest(f"{place}.parameters must be a JSON Schema", field=f"{place}.parameters")
     return ToolSpec(name=name, description=description, parameters=dict(parameters))
-
-
-def _grammar(value: Any) -> str:
-    if not isinstance(value, Mapping) or value.get("type") != "grammar":
-        return ""
-    return f"The input must follow this grammar ({value.get('syntax')}):\n{value.get('definition')}"
 
 
 def _tools(body: Mapping[str, Any]) -> Tools:
@@ -322,12 +320,10 @@ def _tools(body: Mapping[str, Any]) -> Tools:
         return replace(tools, specs=())
     if not isinstance(choice, Mapping) or choice.get("type") != "allowed_tools":
         return tools
-    allowed = {tool.get("name") for tool in _mappings(choice.get("tools"))}
+    listed = choice.get("tools")
+    listed = listed if isinstance(listed, list) else ()
+    allowed = {tool.get("name") for tool in listed if isinstance(tool, Mapping)}
     return replace(tools, specs=tuple(spec for spec in tools.specs if spec.name in allowed))
-
-
-def _mappings(value: Any) -> Iterable[Mapping[str, Any]]:
-    return (one for one in value if isinstance(one, Mapping)) if isinstance(value, list) else ()
 
 
 # Parameters

@@ -371,7 +371,8 @@ def items_of_message(message: StoredMessage, head: ResponseHead) -> list[Item]:
     parts = [(stored.id, stored.part) for stored in message.parts]
     items: list[Item] = []
     if thought := "\n\n".join(part.text for _, part in parts if isinstance(part, ReasoningPart)):
-        items.append({"id": f"rs_{number}", "type": "reasoning", "summary": [_summary(thought)], "status": "completed"})
+        summary = [{"type": "summary_text", "text": printable(thought)}]
+        items.append({"id": f"rs_{number}", "type": "reasoning", "summary": summary, "status": "completed"})
     kind = "output_text" if message.role == "assistant" else "input_text"
     content = [content for _, part in parts for content in _content(part, kind)]
     if content:
@@ -381,10 +382,6 @@ def items_of_message(message: StoredMessage, head: ResponseHead) -> list[Item]:
         if isinstance(part, ToolPart):
             items += _call_items(id, part, head)
     return items
-
-
-def _summary(text: str) -> Item:
-    return {"type": "summary_text", "text": printable(text)}
 
 
 def _content(part: Part, kind: str) -> Iterator[Item]:

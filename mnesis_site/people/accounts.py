@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from django.contrib.admin.models import LogEntry
+from django.contrib.auth.hashers import UNUSABLE_PASSWORD_PREFIX
 from django.contrib.auth.models import Group, Permission, User
 from django.contrib.contenttypes.models import ContentType
 from django.db.models import Q, QuerySet
@@ -23,6 +24,12 @@ from sessions_app.llm.limits import days_of
 from sessions_app.record.organisation_store import accounts_in, home_of, homes_of
 
 HISTORY = 20  # what staff did last to an account
+_HAS_NO_PASSWORD = Q(password__startswith=UNUSABLE_PASSWORD_PREFIX)  # as has_usable_password has it
+IN_STATE = {
+    State.ACTIVE: Q(is_active=True) & ~_HAS_NO_PASSWORD,
+    State.INVITED: Q(is_active=True) & _HAS_NO_PASSWORD,
+    State.CLOSED: Q(is_active=False),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,9 +80,21 @@ def standing_of(user: User) -> Standing:
     )
 
 
-def list_accounts(actor: Standing, *, query: str = "", after: str = "", limit: int) -> list[Account]:
+def list_accounts(
+    actor: Standing,
+    *,
+    query: str = "",
+    state: State | None = None,
+    group_id: int | None = None,
+    after: str = "",
+    limit: int,
+) -> list[Account]:
     """Return the accounts that an account may see, by name: those whose name or mail contains the query."""
-    users = _seen_by(actor)
+    users = seen_by(actor)
+    if state is not None:
+        users = users.filter(IN_STATE[state])
+    if group_id is not None:
+        users = users.filter(groups=group_id)
     if query:
         words = encode_text(query)
         users = users.filter(Q(username__icontains=words) | Q(email__icontains=words))
@@ -84,9 +103,15 @@ def list_accounts(actor: Standing, *, query: str = "", after: str = "", limit: i
     return _accounts(users.order_by("username").prefetch_related("groups")[:limit])
 
 
+def list_candidates(actor: Standing, *, group_id: int, query: str, limit: int) -> list[str]:
+    """Return usernames that contain the query, of open accounts that are not in the group."""
+    users = seen_by(actor).filter(is_active=True, username__icontains=encode_text(query)).exclude(groups=group_id)
+    return list(users.order_by("username").values_list("username", flat=True)[:limit])
+
+
 def find_user(actor: Standing, account_id: int) -> User:
     """:raises NotFound: there is no such account, or it is of another organisation."""
-    user = _seen_by(actor).filter(pk=account_id).first()
+    user = seen_by(actor).filter(pk=account_id).first()
     if user is None:
         raise NotFound(gettext_noop("There is no such account."))
     return user
@@ -112,7 +137,7 @@ def list_groups() -> dict[int, str]:
     return dict(Group.objects.order_by("name").values_list("pk", "name"))
 
 
-def _seen_by(actor: Standing) -> QuerySet[User]:
+def seen_by(actor: Standing) -> QuerySet[User]:
     return User.objects.filter(Q() if actor.is_administrator else accounts_in(actor.organisation_id))
 
 

@@ -7,13 +7,14 @@ from decimal import Decimal
 from typing import Any
 
 from django import forms
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from django.contrib.auth.validators import UnicodeUsernameValidator
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
 from mnesis_core.network.people import Role, Standing, groups_to_give, roles_to_give
-from mnesis_site.people.accounts import Account, list_groups
+from mnesis_core.text import without_hidden
+from mnesis_site.people.accounts import Account, list_groups, seen_by
 from sessions_app.record.organisation_store import are_several, list_organisations
 
 MICROS = 1_000_000
@@ -100,6 +101,48 @@ class AccountForm(AccountFields):
             self.fields["role"].help_text = _("No one can change their own role.")
         chosen = dict(self.fields["groups"].choices)  # type: ignore[attr-defined]
         self.others = [name for id, name in list_groups().items() if id in account.group_ids and id not in chosen]
+
+
+class GroupForm(forms.Form):
+    name = forms.CharField(
+        max_length=150, label=_("Name"), widget=forms.TextInput(attrs={"class": "input", "autocomplete": "off"})
+    )
+
+    def __init__(self, *args: Any, group_id: int = 0, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._group_id = group_id
+
+    def clean_name(self) -> str:
+        name = " ".join(self.cleaned_data["name"].split())
+        if name != without_hidden(name):
+            raise forms.ValidationError(_("The name contains characters that cannot be seen."))
+        # Names that differ in case alone would be taken for one another.
+        if Group.objects.filter(name__iexact=name).exclude(pk=self._group_id).exists():
+            raise forms.ValidationError(_("Another group has this name."))
+        return name
+
+
+class MemberForm(forms.Form):
+    username = forms.CharField(
+        max_length=150,
+        label=_("Username of a new member"),
+        widget=forms.TextInput(
+            attrs={"class": "input", "autocomplete": "off", "autocapitalize": "none", "list": "candidates"}
+        ),
+    )
+
+    def __init__(self, actor: Standing, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._actor = actor
+
+    def clean_username(self) -> str:
+        """Find the account, which is ``user`` then."""
+        name: str = User.normalize_username(self.cleaned_data["username"])
+        user = seen_by(self._actor).filter(username=name).first()
+        if user is None:
+            raise forms.ValidationError(_("No account has this name."))
+        self.user = user
+        return name
 
 
 class DayForm(forms.Form):

@@ -1,4 +1,4 @@
-"""The only writer of accounts on pages: invited, changed, signed out, closed and opened again; nothing is deleted.
+"""The only writer of accounts and groups on pages. Accounts are invited, changed, signed out, closed and opened again, never deleted.
 
 Each act locks the two accounts that it is about and looks at their rights again, so what was true on the page still is.
 Django's administration has what was done (``LogEntry``).
@@ -11,15 +11,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from django.contrib.admin.models import ADDITION, CHANGE, LogEntry
+from django.contrib.admin.models import ADDITION, CHANGE, DELETION, LogEntry
 from django.contrib.auth.hashers import make_password
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from django.contrib.contenttypes.models import ContentType
 from django.db import IntegrityError, transaction
 from django.db.models import Q
 from django.utils.translation import gettext_noop
 
-from mnesis_core.errors import AccountChanged, InvalidRequest, PermissionDenied
+from mnesis_core.errors import AccountChanged, InvalidRequest, NotFound, PermissionDenied
 from mnesis_core.network.people import Role, Standing, groups_to_give, roles_to_give, why_not_change, why_not_end
 from mnesis_site.people.accounts import account_of, find_user, list_groups, role_of, standing_of
 from mnesis_site.sign_in import marked_anew
@@ -58,7 +58,7 @@ def invite(
         except IntegrityError as error:
             raise InvalidRequest(gettext_noop("Another account has this name."), field="username") from error
         move_person(user.pk, home)
-        user.groups.set(groups)
+        user.groups.set(_lock_groups(groups))
         _note(actor_id, user, ADDITION, f"Invited as {role}.")
     return user
 
@@ -82,7 +82,7 @@ def change_account(
         wanted = frozenset(groups) | (before.group_ids - givable)
         _check_gifts(change.actor, role, wanted - before.group_ids)
         User.objects.filter(pk=user.pk).update(email=email, **_flags(role))
-        user.groups.set(wanted)
+        user.groups.set(_lock_groups(wanted))
         after = account_of(User.objects.get(pk=user.pk))
         told = [f"role {before.role} → {after.role}"] * (before.role is not after.role)
         told += [f"email “{before.email}” → “{after.email}”"] * (before.email != after.email)
@@ -173,6 +173,91 @@ def revoke(actor_id: int, account_id: int, prefix: str) -> None:
         change.note(f"Revoked the API key {prefix}.")
 
 
+def set_membership(actor_id: int, account_id: int, group_id: int, *, is_member: bool) -> None:
+    """Put an account into a group, or take it out; it may be so already.
+
+    :raises NotFound: the actor sees no such account, or there is no such group.
+    :raises PermissionDenied: the actor may not change the account, or not give the group.
+    """
+    with _changing(actor_id, account_id) as change:
+        group = _lock_group(group_id)
+        _check_groups(change.actor, [group_id])
+        groups = change.user.groups
+        if groups.filter(pk=group_id).exists() == is_member:
+            return
+        (groups.add if is_member else groups.remove)(group)
+        change.note(f"{'Added to' if is_member else 'Removed from'} the group “{group.name}”.")
+
+
+def create_group(actor_id: int, name: str) -> int:
+    """Make a group that has no members and permits nothing yet.
+
+    :raises InvalidRequest: another group has this name.
+    :raises PermissionDenied: the actor is no administrator.
+    """
+    with _changing_groups(actor_id):
+        group = _save_group(Group(name=name))
+        _note(actor_id, group, ADDITION, "Created.")
+    return group.pk
+
+
+def rename_group(actor_id: int, group_id: int, name: str) -> None:
+    """:raises InvalidRequest: another group has this name.
+    :raises NotFound: there is no such group.
+    :raises PermissionDenied: the actor is no administrator.
+    """
+    with _changing_groups(actor_id):
+        group = _lock_group(group_id)
+        before, group.name = group.name, name
+        if before != name:
+            _save_group(group)
+            _note(actor_id, group, CHANGE, f"Renamed from “{before}”.")
+
+
+def delete_group(actor_id: int, group_id: int) -> None:
+    """Delete a group with everything that was granted to it. Its members stay.
+
+    :raises NotFound: there is no such group.
+    :raises PermissionDenied: the actor is no administrator.
+    """
+    with _changing_groups(actor_id):
+        group = _lock_group(group_id)
+        _note(actor_id, group, DELETION, f"Deleted. Members: {group.user_set.count()}.")
+        group.delete()
+
+
+@contextmanager
+def _changing_groups(actor_id: int) -> Iterator[None]:
+    """:raises PermissionDenied: the actor is no administrator."""
+    with transaction.atomic():
+        is_administrator = role_of(_lock(actor_id)[actor_id]) is Role.ADMINISTRATOR
+        _refuse("" if is_administrator else gettext_noop("Only an administrator can change groups."))
+        yield
+
+
+def _lock_group(group_id: int) -> Group:
+    """:raises NotFound: there is no such group."""
+    group = Group.objects.select_for_update().filter(pk=group_id).first()
+    if group is None:
+        raise NotFound(gettext_noop("There is no such group."))
+    return group
+
+
+def _lock_groups(groups: Collection[int]) -> list[Group]:
+    """Return those that have not been deleted since a form offered them."""
+    return list(Group.objects.select_for_update().filter(pk__in=groups).order_by("pk"))
+
+
+def _save_group(group: Group) -> Group:
+    """:raises InvalidRequest: another group has its name."""
+    try:
+        with transaction.atomic():
+            group.save()
+    except IntegrityError as error:
+        raise InvalidRequest(gettext_noop("Another group has this name."), field="name") from error
+    return group
+
+
 @contextmanager
 def _changing(actor_id: int, account_id: int, *, of_self: bool = False) -> Iterator[Changing]:
     """Lock both accounts for a change of the one by the other.
@@ -206,6 +291,10 @@ def _lock(actor_id: int, account_id: int | None = None) -> dict[int, User]:
 def _check_gifts(actor: Standing, role: Role, groups: Collection[int]) -> None:
     if role not in roles_to_give(actor):
         raise PermissionDenied(gettext_noop("Only an administrator makes administrators."))
+    _check_groups(actor, groups)
+
+
+def _check_groups(actor: Standing, groups: Collection[int]) -> None:
     if frozenset(groups) - groups_to_give(actor, groups):
         raise PermissionDenied(gettext_noop("You can give only the groups that you are in."))
 
@@ -228,12 +317,12 @@ def _listed(names: Collection[str]) -> str:
     return ", ".join(names) or "none"
 
 
-def _note(actor_id: int, user: User, flag: int, what: str) -> None:
+def _note(actor_id: int, about: User | Group, flag: int, what: str) -> None:
     LogEntry.objects.create(
         user_id=actor_id,
-        content_type=ContentType.objects.get_for_model(User),
-        object_id=str(user.pk),
-        object_repr=str(user)[:200],
+        content_type=ContentType.objects.get_for_model(about),
+        object_id=str(about.pk),
+        object_repr=str(about)[:200],
         action_flag=flag,
         change_message=what,
     )

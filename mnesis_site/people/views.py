@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import urlencode
 
 from django.contrib.auth import login
 from django.contrib.auth.forms import SetPasswordForm
@@ -16,7 +15,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
 from mnesis_core.errors import AccountChanged, InvalidRequest
-from mnesis_core.network.people import Standing, why_not_change, why_not_end
+from mnesis_core.network.people import Standing, State, why_not_change, why_not_end
 from mnesis_core.spending import lines_of
 from mnesis_core.text import printable
 from mnesis_site.people import links, people_store
@@ -25,7 +24,8 @@ from mnesis_site.people.forms import AccountForm, DayForm, InviteForm
 from sessions_app.llm.limits import limits_for_person, look
 from sessions_app.llm.model_store import list_keys
 from sessions_app.llm.spending_store import load_account_limits
-from sessions_app.pages.permissions import administrators, may_administer
+from sessions_app.pages.formats import error_text
+from sessions_app.pages.permissions import address_of, administrators, may_administer
 from sessions_app.pages.views import reader_of
 from sessions_app.record.organisation_store import are_several
 from sessions_app.schemas import page_of
@@ -41,25 +41,26 @@ LIMIT, REVOKE = "sessions_app.change_accountlimit", "sessions_app.change_apikey"
 def list_page(request: HttpRequest) -> HttpResponse:
     """Return the page, or with a cursor only the rows after it; a search asks for the part below its field."""
     query = printable(request.GET.get("q", "").strip())[:LONGEST_QUERY]
-    cursor = request.GET.get("cursor", "")[:LONGEST_QUERY]
-    found = list_accounts(_actor(request), query=query, after=cursor, limit=PAGE + 1)
-    page = page_of(found, PAGE, lambda account: account.name)
-    address = reverse("people") + (f"?{urlencode({'q': query})}" if query else "")
-    more = urlencode({"q": query, "cursor": page["next_cursor"] or ""})
+    cursor, name = request.GET.get("cursor", "")[:LONGEST_QUERY], request.GET.get("state", "")
+    state = next((state for state in State if state == name), None)
+    found = list_accounts(actor_of(request), query=query, state=state, after=cursor, limit=PAGE + 1)
+    page, wanted = page_of(found, PAGE, lambda account: account.name), {"q": query, "state": state or ""}
     context = {
         "accounts": page["items"],
-        "more_url": f"{reverse('people')}?{more}" if page["next_cursor"] else "",
+        "more_url": address_of("people", **wanted, cursor=page["next_cursor"]) if page["next_cursor"] else "",
         "query": query,
+        "state": state,
         "longest": LONGEST_QUERY,
         "has_organisations": are_several(),
         "may_invite": may_administer(request, ADD),
+        "may_see_groups": may_administer(request, "auth.view_group"),
     }
     if cursor:
         return render(request, "people/_rows.html", context)
     if request.headers.get("HX-Target") != "people-found":
         return render(request, "people/people.html", context)
     response = render(request, "people/_people.html", context)
-    response.headers["HX-Push-Url"] = address
+    response.headers["HX-Push-Url"] = address_of("people", **wanted)
     return response
 
 
@@ -67,14 +68,14 @@ def list_page(request: HttpRequest) -> HttpResponse:
 @administrators(ADD)
 def invite(request: HttpRequest) -> HttpResponse:
     """The form; what it makes is shown with the link, this one time."""
-    actor, context = _actor(request), {}
+    actor, context = actor_of(request), {}
     form = InviteForm(actor, request.POST if request.method == "POST" else None)
     if form.is_bound and form.is_valid():
         try:
             user = people_store.invite(actor.id, **form.cleaned_data)
             context, form = _link(request, user), InviteForm(actor)
         except InvalidRequest as error:
-            form.add_error("username", _(error.message))
+            form.add_error("username", error_text(error))
     return render(request, "people/invite.html", context | {"form": form, "can_mail": links.can_mail()})
 
 
@@ -84,22 +85,22 @@ def person(request: HttpRequest, account_id: int) -> HttpResponse:
     """One account; what the form says about it is posted here."""
     if request.method != "POST":
         return _page(request, account_id)
-    _require(request, CHANGE)
-    actor = _actor(request)
+    require(request, CHANGE)
+    actor = actor_of(request)
     form = AccountForm(actor, account_of(find_user(actor, account_id)), request.POST)
     if not form.is_valid():
         return _page(request, account_id, form=form)
     try:
         people_store.change_account(actor.id, account_id, **form.cleaned_data)
     except AccountChanged as error:
-        return _page(request, account_id, problem=_(error.message))
+        return _page(request, account_id, problem=error_text(error))
     return _page(request, account_id, said=_("Saved."))
 
 
 @never_cache
 @administrators(LIMIT, methods=("POST",))
 def limits(request: HttpRequest, account_id: int) -> HttpResponse:
-    _require(request, VIEW)
+    require(request, VIEW)
     form = DayForm({}, request.POST)
     if not form.is_valid():
         return _page(request, account_id, day_form=form)
@@ -107,7 +108,7 @@ def limits(request: HttpRequest, account_id: int) -> HttpResponse:
     try:
         people_store.limit_day(reader_of(request), account_id, form.day, before=before)
     except (AccountChanged, InvalidRequest) as error:
-        return _page(request, account_id, problem=_(error.message))
+        return _page(request, account_id, problem=error_text(error))
     return _page(request, account_id, said=_("Limits saved. They apply from the next call."))
 
 
@@ -146,7 +147,7 @@ def reopen(request: HttpRequest, account_id: int) -> HttpResponse:
 @never_cache
 @administrators(REVOKE, methods=("POST",))
 def revoke(request: HttpRequest, account_id: int, prefix: str) -> HttpResponse:
-    _require(request, VIEW)
+    require(request, VIEW)
     people_store.revoke(reader_of(request), account_id, prefix)
     return _page(request, account_id, said=_("The key %(prefix)s is revoked and no longer works.") % {"prefix": prefix})
 
@@ -167,11 +168,11 @@ def welcome(request: HttpRequest, key: str, token: str) -> HttpResponse:
     return redirect("new-chat")
 
 
-def _actor(request: HttpRequest) -> Standing:
+def actor_of(request: HttpRequest) -> Standing:
     return standing_of(User.objects.get(pk=reader_of(request)))
 
 
-def _require(request: HttpRequest, permission: str) -> None:
+def require(request: HttpRequest, permission: str) -> None:
     """:raises Http404: the reader does not have this permission."""
     if not may_administer(request, permission):
         raise Http404
@@ -199,7 +200,7 @@ def _page(
     **told: Any,
 ) -> HttpResponse:
     """Return the page of an account as it is now, or the part of it that an act asked for."""
-    actor = _actor(request)
+    actor = actor_of(request)
     user = find_user(actor, account_id)
     account, other = account_of(user), standing_of(user)
     is_own, why_not = actor.id == other.id, why_not_change(actor, other)

@@ -46,6 +46,7 @@ from sessions_app.conf import spec_of
 from sessions_app.database.fields import Head
 from sessions_app.llm.model_store import revoke_key
 from sessions_app.llm.spending_store import check_account_limits, put_account_limits
+from sessions_app.pages.formats import error_text
 from sessions_app.pages.permissions import address_of
 from sessions_app.record.organisation_store import are_several, names_of
 from sessions_app.record.timeline_queries import NOW, SessionHeading, load_heading, load_stay, preview_messages
@@ -512,7 +513,7 @@ class AccountLimitForm(forms.ModelForm):  # type: ignore[type-arg]
         try:
             check_account_limits(limits)
         except InvalidRequest as error:
-            raise forms.ValidationError(error.message) from None
+            raise forms.ValidationError(error_text(error)) from None
         return limits
 
 
@@ -573,7 +574,7 @@ class ApiKeyAdmin(ReadOnlyAdmin):
         try:
             revoke_key(prefix)
         except NotFound as error:
-            messages.error(request, error.message)
+            messages.error(request, error_text(error))
             return redirect("admin:sessions_app_apikey_changelist")
         messages.success(request, f"The key {prefix} was revoked and no longer works.")
         return redirect(record_url(models.ApiKey, prefix))

@@ -10,6 +10,7 @@ from django.contrib.auth.models import Group
 from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from mnesis_core.config import LONGEST_INSTRUCTIONS
 from mnesis_core.errors import AssistantNotYours, FileReferenceNotFoundError, InvalidRequest
@@ -125,7 +126,7 @@ def _with_files(
         if there is None or there.content_id != file.content_id:
             by_path[file.path] = file
     if len(by_path) > MOST_FILES:
-        raise InvalidRequest(f"An assistant may have {MOST_FILES} files.", field="file")
+        raise InvalidRequest(gettext_noop("An assistant may have %(most)s files."), {"most": MOST_FILES}, field="file")
     return tuple(by_path.values())
 
 
@@ -148,7 +149,7 @@ def _share(assistant_id: str, owner_id: int, *, people: Sequence[str] | None, gr
     if people is not None:
         named = [*dict.fromkeys(encode_text(name) for name in people)]
         found = people_named(named, user_id=owner_id)
-        _check_found("people", named, found, "There is no account {!r} here.")
+        _check_found("people", named, found, gettext_noop("There is no account %(name)s here."))
         grants.filter(group__isnull=True).delete()
         AssistantGrant.objects.bulk_create(
             AssistantGrant(assistant_id=assistant_id, person_id=found[name]) for name in named
@@ -156,27 +157,39 @@ def _share(assistant_id: str, owner_id: int, *, people: Sequence[str] | None, gr
     if groups is not None:
         named = [*dict.fromkeys(encode_text(name) for name in groups)]
         own = dict(Group.objects.filter(user=owner_id, name__in=named).values_list("name", "pk"))
-        _check_found("groups", named, own, "You are in no group {!r}.")
+        _check_found("groups", named, own, gettext_noop("You are in no group %(name)s."))
         grants.filter(person__isnull=True).delete()
         AssistantGrant.objects.bulk_create(
             AssistantGrant(assistant_id=assistant_id, group_id=own[name]) for name in named
         )
 
 
-def _check_found(field: str, named: Sequence[str], found: Mapping[str, Any], words: str) -> None:
+def _check_found(field: str, named: Sequence[str], found: Mapping[str, Any], missing: str) -> None:
     if len(named) > MOST_SHARED:
-        raise InvalidRequest(f"An assistant may be shared with {MOST_SHARED} {field}.", field=field)
+        told = {
+            "people": gettext_noop("An assistant may be shared with %(most)s people."),
+            "groups": gettext_noop("An assistant may be shared with %(most)s groups."),
+        }
+        raise InvalidRequest(told[field], {"most": MOST_SHARED}, field=field)
     for name in named:
         if name not in found:
-            raise InvalidRequest(words.format(name), field=field)
+            raise InvalidRequest(missing, {"name": repr(name)}, field=field)
 
 
 def _checked(owner_id: int, said: dict[str, Any]) -> dict[str, Any]:
     check_defaults(said.get("config", {}), of="an assistant")
     if len(said.get("instructions", "")) > LONGEST_INSTRUCTIONS:
-        raise InvalidRequest(f"instructions may have {LONGEST_INSTRUCTIONS:,} characters", field="instructions")
+        raise InvalidRequest(
+            gettext_noop("instructions may have %(most)s characters"),
+            {"most": LONGEST_INSTRUCTIONS},
+            field="instructions",
+        )
     if len(said.get("starters", ())) > MOST_STARTERS:
-        raise InvalidRequest(f"An assistant may have {MOST_STARTERS} questions to begin with.", field="starters")
+        raise InvalidRequest(
+            gettext_noop("An assistant may have %(most)s questions to begin with."),
+            {"most": MOST_STARTERS},
+            field="starters",
+        )
     if said.get("model"):
         get_spec(said["model"], user_id=owner_id)
-    return said | {"name": checked_name(said["name"], of="assistant")}
+    return said | {"name": checked_name(said["name"], missing=gettext_noop("Give the assistant a name."))}

@@ -7,6 +7,7 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from mnesis_core.errors import InvalidRequest, SavedPromptNameTaken, SavedPromptNotYours
 from mnesis_core.records import SavedPromptRecord, new_id
@@ -32,7 +33,9 @@ def create_prompt(
     values = _checked(name=name, text=text, title=title.strip() or name)
     now, ref = timezone.now(), ref_of(owner_id)
     if SavedPrompt.objects.filter(owner_id=ref).count() >= MOST_PROMPTS:
-        raise InvalidRequest(f"A person may save {MOST_PROMPTS:,} prompts. Delete one first.")
+        raise InvalidRequest(
+            gettext_noop("A person may save %(most)s prompts. Delete one first."), {"most": MOST_PROMPTS}
+        )
     prompt = SavedPrompt(
         id=new_id("prompt"),
         owner_id=ref,
@@ -93,11 +96,13 @@ def _load_own(prompt_id: str, *, owner_id: int) -> None:
 def _checked(**values: str | None) -> dict[str, Any]:
     given = {name: value for name, value in values.items() if value is not None}
     if "name" in given and not _NAME.fullmatch(given["name"]):
-        raise InvalidRequest("A name has up to 50 lowercase letters, digits and hyphens.", field="name")
+        raise InvalidRequest(gettext_noop("A name has up to 50 lowercase letters, digits and hyphens."), field="name")
     if "title" in given:
-        given["title"] = checked_name(given["title"], of="prompt", field="title")
+        given["title"] = checked_name(given["title"], missing=gettext_noop("Give the prompt a title."), field="title")
     if "text" in given and not given["text"].strip():
-        raise InvalidRequest("Give the prompt a text.", field="text")
+        raise InvalidRequest(gettext_noop("Give the prompt a text."), field="text")
     if len(given.get("text", "")) > LONGEST_TEXT:
-        raise InvalidRequest(f"A prompt may have {LONGEST_TEXT:,} characters.", field="text")
+        raise InvalidRequest(
+            gettext_noop("A prompt may have %(most)s characters."), {"most": LONGEST_TEXT}, field="text"
+        )
     return given

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable
 
 import redis
+from django.utils.translation import gettext_noop
 from pydantic import ValidationError
 
 from mnesis_core.errors import (
@@ -92,9 +93,9 @@ def to_error(exception: Exception, *, asked: str) -> MnesisError:
     if isinstance(exception, ValidationError):
         return invalid_fields((".".join(map(str, item["loc"])), str(item["msg"])) for item in exception.errors())
     if isinstance(exception, RecursionError):
-        return InvalidRequest("The body is nested too deeply.")
+        return InvalidRequest(gettext_noop("The body is nested too deeply."))
     if isinstance(exception, UnicodeError):
-        return InvalidRequest("The request has text that is not valid Unicode.")
+        return InvalidRequest(gettext_noop("The request has text that is not valid Unicode."))
     logger.error("%s failed", asked, exc_info=exception)
     return MnesisError()
 

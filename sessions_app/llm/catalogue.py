@@ -15,7 +15,7 @@ from django.core.validators import RegexValidator
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
-from django.utils.text import format_lazy
+from django.utils.text import capfirst, format_lazy
 from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
@@ -29,7 +29,7 @@ from mnesis_core.providers.litellm_ import list_known_models
 from mnesis_core.text import encode_text, exact_value, excerpt
 from sessions_app.conf import host_lists, list_models
 from sessions_app.llm import model_store
-from sessions_app.pages.formats import localised
+from sessions_app.pages.formats import error_text, localised
 from sessions_app.pages.permissions import administrators, may_administer
 from sessions_app.pages.views import reader_of, signed_in
 
@@ -314,35 +314,7 @@ class ModelForm(AudienceFields):
     )
 
     def __init__(self, data: Any = None, *, entry: model_store.ModelEntry | None = None) -> None:
-        initial: dict[str, Any] = {}
-        if entry is not None:
-            spec = entry.spec
-            stated = LimitSource.CONFIGURED
-            initial = {
-                "alias": spec.alias,
-                "litellm_model": spec.litellm_model,
-                "api_base": spec.api_base,
-                "api_key_env": entry.api_key_env,
-                "context_window": spec.context_window if spec.context_window_source is stated else None,
-                "max_output_tokens": spec.max_output_tokens if spec.max_output_source is stated else None,
-                "takes_pictures": {True: "yes", False: "no", None: ""}[spec.takes_pictures],
-                "takes_documents": {True: "yes", False: "no", None: ""}[spec.takes_documents],
-                "takes_audio": {True: "yes", False: "no", None: ""}[spec.takes_audio],
-                "through_gateway": spec.through_gateway,
-                "timeout_seconds": f"{spec.timeout_seconds:.10g}",
-                "total_timeout_seconds": f"{spec.total_timeout_seconds:.10g}",
-                "fallbacks": ", ".join(spec.fallbacks),
-                "parameters": json.dumps(spec.parameters.as_dict(), ensure_ascii=False)
-                if spec.parameters.as_dict()
-                else "",
-                "cache": spec.cache,
-                **audience_initial(is_restricted=entry.is_restricted, groups=entry.groups, users=entry.users),
-            }
-            if spec.prices_source is stated:
-                for name in PRICES:
-                    micros = getattr(spec.prices, name)
-                    initial[f"{name}_price"] = None if micros is None else f"{micros / model_store.MICROS:.10g}"
-        super().__init__(data, initial=initial)
+        super().__init__(data, initial={} if entry is None else _initial(entry))
         self.entry = entry
         if entry is not None:
             del self.fields["alias"]
@@ -426,7 +398,7 @@ class ModelForm(AudienceFields):
             )
         except InvalidRequest as error:
             field = str(error.details["field"]).partition(".")[0]
-            self.add_error(field, f"{error.message[:1].upper()}{error.message[1:]}.")
+            self.add_error(field, f"{capfirst(error_text(error).removesuffix('.'))}.")
         else:
             if spec.max_output_tokens > spec.context_window:
                 self.add_error("max_output_tokens", _("The longest answer must fit in the context window."))
@@ -440,11 +412,34 @@ class ModelForm(AudienceFields):
         return values
 
 
+def _initial(entry: model_store.ModelEntry) -> dict[str, Any]:
+    """Return what the form of an entry begins with: what people stated, and not what a table or a default says."""
+    spec, stated, chosen = entry.spec, LimitSource.CONFIGURED, {True: "yes", False: "no", None: ""}
+    prices = {f"{name}_price": getattr(spec.prices, name) for name in PRICES if spec.prices_source is stated}
+    return {
+        "alias": spec.alias,
+        "litellm_model": spec.litellm_model,
+        "api_base": spec.api_base,
+        "api_key_env": entry.api_key_env,
+        "context_window": spec.context_window if spec.context_window_source is stated else None,
+        "max_output_tokens": spec.max_output_tokens if spec.max_output_source is stated else None,
+        **{name: chosen[getattr(spec, name)] for name in ("takes_pictures", "takes_documents", "takes_audio")},
+        "through_gateway": spec.through_gateway,
+        "timeout_seconds": f"{spec.timeout_seconds:.10g}",
+        "total_timeout_seconds": f"{spec.total_timeout_seconds:.10g}",
+        "fallbacks": ", ".join(spec.fallbacks),
+        "parameters": json.dumps(spec.parameters.as_dict(), ensure_ascii=False) if spec.parameters.as_dict() else "",
+        "cache": spec.cache,
+        **audience_initial(is_restricted=entry.is_restricted, groups=entry.groups, users=entry.users),
+        **{name: None if micros is None else f"{micros / model_store.MICROS:.10g}" for name, micros in prices.items()},
+    }
+
+
 def check_reached(form: forms.BaseForm, alias: str, values: dict[str, Any]) -> None:
     try:
         model_store.check_entered(alias, **{name: values[name] for name in REACHED})
     except NotListed as error:
-        form.add_error(str(error.details["field"]), gettext(error.message))
+        form.add_error(str(error.details["field"]), error_text(error))
 
 
 @signed_in

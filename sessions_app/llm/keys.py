@@ -5,13 +5,13 @@ from __future__ import annotations
 from django import forms
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
 
 from mnesis_core.errors import MnesisError
 from mnesis_core.network.rate_limits import MODES as KNOWN_MODES
 from sessions_app.llm.model_store import create_key, list_keys, revoke_key
+from sessions_app.pages.formats import error_text
 from sessions_app.pages.views import reader_of, signed_in_to_change, signed_in_to_post
 
 MOST_ENDED = 50  # revoked keys that are listed, the newest
@@ -45,7 +45,7 @@ def own_keys(request: HttpRequest) -> HttpResponse:
             made = str(create_key(owner_id=reader_of(request), **form.cleaned_data))
             form = KeyForm()
         except MnesisError as error:
-            form.add_error(None, gettext(error.message))
+            form.add_error(None, error_text(error))
     return _page(request, form, made=made)
 
 

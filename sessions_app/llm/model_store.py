@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
-from django.conf import settings
 from django.contrib.auth.models import Group, User
 from django.db import transaction
 from django.db.models import F, QuerySet
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from mnesis_core.errors import InvalidRequest, MnesisError, ModelNotFoundError, NotFound
 from mnesis_core.llm.caching import LIFETIMES
@@ -27,12 +27,12 @@ from mnesis_core.llm.interface import (
 )
 from mnesis_core.llm.parameters import KEPT_NAMES, Parameters, read_parameters
 from mnesis_core.network.rate_limits import MODES, SCOPES, KeyRecord, KeyText, new_key
-from mnesis_core.providers.credentials import seal, unseal
+from mnesis_core.providers.credentials import KeyState, reseal, seal, unseal
 from mnesis_core.providers.litellm_ import stated_capabilities, stated_limits
 from mnesis_core.providers.litellm_parameters import settle_parameters
 from mnesis_core.records import record_of
 from mnesis_core.text import encode_text, excerpt
-from sessions_app.conf import DEMO, check_listed, get_model, spec_of
+from sessions_app.conf import DEMO, check_listed, get_model, site_secrets, spec_of
 from sessions_app.database.tables import CompiledQuery, Param
 from sessions_app.database.threads import waiting_for
 from sessions_app.models import ApiKey, LanguageModel, ModelGrant
@@ -63,6 +63,13 @@ class ModelEntry:
     is_shipped: bool = False  # whether it exists without having been entered
 
 
+@dataclass(frozen=True, slots=True)
+class StoredKey:
+    alias: str
+    litellm_model: str
+    state: KeyState
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnteredPrices:
     """Prices of a million tokens in currency units; ``None`` if not stated."""
@@ -80,10 +87,14 @@ class EnteredPrices:
             return None
         for name in ("input", "output"):
             if prices[name] is None:
-                raise InvalidRequest("the prices of prompt and answer go together", field=f"{name}_price")
+                raise InvalidRequest(gettext_noop("the prices of prompt and answer go together"), field=f"{name}_price")
         for name, price in prices.items():
             if price is not None and not 0 <= price <= LARGEST_PRICE:
-                raise InvalidRequest(f"a price must lie between 0 and {LARGEST_PRICE:,}", field=f"{name}_price")
+                raise InvalidRequest(
+                    gettext_noop("a price must lie between 0 and %(most)s"),
+                    {"most": LARGEST_PRICE},
+                    field=f"{name}_price",
+                )
         micros: dict[str, Any] = {
             name: None if price is None else round(price * MICROS) for name, price in prices.items()
         }
@@ -181,10 +192,18 @@ def settle_model(
     limits = {"context_window": context_window, "max_output_tokens": max_output_tokens}
     for name, tokens in limits.items():
         if tokens is not None and not 0 < tokens <= MOST_TOKENS:
-            raise InvalidRequest(f"{name} must lie between 1 and {MOST_TOKENS:,}", field=name)
+            raise InvalidRequest(
+                gettext_noop("%(name)s must lie between 1 and %(most)s"),
+                {"name": name, "most": MOST_TOKENS},
+                field=name,
+            )
     for name, seconds in (("timeout_seconds", timeout_seconds), ("total_timeout_seconds", total_timeout_seconds)):
         if not 0 < seconds <= LONGEST_SECONDS:
-            raise InvalidRequest(f"{name} must lie between 0 and {LONGEST_SECONDS:,}", field=name)
+            raise InvalidRequest(
+                gettext_noop("%(name)s must lie between 0 and %(most)s"),
+                {"name": name, "most": LONGEST_SECONDS},
+                field=name,
+            )
     if cache not in LIFETIMES:
         raise InvalidRequest(f"cache must be one of {', '.join(LIFETIMES)}", field="cache")
     given = StatedLimits(source=LimitSource.CONFIGURED, prices=prices.in_micros(), **limits)
@@ -259,8 +278,34 @@ def keeps_key(entry: ModelEntry, spec: ModelSpec) -> bool:
     return not entry.sealed_key or unseal(entry.sealed_key, **_place(spec)) is not None
 
 
-def _place(spec: ModelSpec) -> dict[str, str]:
-    return {"litellm_model": spec.litellm_model, "api_base": spec.api_base, "secret": settings.SECRET_KEY}
+def _place(model: ModelSpec | LanguageModel) -> dict[str, Any]:
+    return {"litellm_model": model.litellm_model, "api_base": model.api_base, "secrets": site_secrets()}
+
+
+def list_stored_keys() -> list[StoredKey]:
+    """Return which models have a stored key, by name."""
+    return [StoredKey(row.alias, row.litellm_model, _resealed(row)[1]) for row in _with_key()]
+
+
+def reencrypt_keys() -> list[StoredKey]:
+    """Seal the stored keys of all models with the site's current secret; return them as they were before.
+
+    The rows are locked, so a key that is entered meanwhile is not overwritten.
+    """
+    with transaction.atomic():
+        found = [(row, *_resealed(row)) for row in _with_key().select_for_update()]
+        for row, sealed, state in found:
+            if state is KeyState.EARLIER:
+                LanguageModel.objects.filter(alias=row.alias).update(sealed_key=sealed)
+    return [StoredKey(row.alias, row.litellm_model, state) for row, _, state in found]
+
+
+def _with_key() -> QuerySet[LanguageModel]:
+    return LanguageModel.objects.exclude(sealed_key="").order_by("alias")
+
+
+def _resealed(row: LanguageModel) -> tuple[str, KeyState]:
+    return reseal(row.sealed_key, **_place(row))
 
 
 def enter_model(spec: ModelSpec, *, api_key_env: str, key: str | None = None, audience: Audience | None) -> None:
@@ -304,7 +349,9 @@ def remove_model(alias: str) -> None:
 
 
 def _unknown(alias: str) -> ModelNotFoundError:
-    return ModelNotFoundError(f"no model that was added is called {alias!r}", model=alias)
+    return ModelNotFoundError(
+        gettext_noop("no model that was added is called %(alias)s"), {"alias": repr(alias)}, model=alias
+    )
 
 
 def share_ratio(alias: str, ratio: float) -> None:
@@ -382,7 +429,10 @@ def create_key(*, owner_id: int, scope: str = "all", mode: str = "", name: str =
     :raises InvalidRequest: there is no such scope or mode, or its owner has too many keys.
     """
     if ApiKey.objects.filter(owner_id=owner_id, revoked_at__isnull=True).count() >= MOST_KEYS:
-        raise InvalidRequest(f"A person has at most {MOST_KEYS} keys. Revoke one that is not used any more.")
+        raise InvalidRequest(
+            gettext_noop("A person has at most %(most)s keys. Revoke one that is not used any more."),
+            {"most": MOST_KEYS},
+        )
     if mode not in MODES:
         raise InvalidRequest(f"A key's mode is {' or '.join(filter(None, MODES))}, not {mode!r}", field="mode")
     if scope not in SCOPES:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, timedelta
+from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
@@ -16,7 +17,7 @@ from django.shortcuts import render
 from django.utils import timezone
 from django.utils.formats import date_format
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext_lazy, pgettext
+from django.utils.translation import gettext_lazy, gettext_noop, ngettext_lazy, pgettext
 
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.maps.throughput import Interval
@@ -144,13 +145,7 @@ def draw_days(taken: Sequence[TakenOnDay], measure: str, *, first: date, last: d
     """Draw the ``Tokens`` or the ``Cost`` of each day, or of each week where there are many days, divided by model."""
     is_money = measure == "Cost"
     say: Callable[[int], str] = format_money if is_money else format_number
-    tokens: Counter[str] = Counter()
-    for each in taken:
-        tokens[each.model] += each.taken.tokens
-    # By tokens in every chart, so that a model has the same colour in all of them.
-    models = sorted(tokens, key=lambda model: (-tokens[model], model))
-    column = {model: min(index, MOST_SERIES) for index, model in enumerate(models)}
-    series = [show_invisible(model) for model in models[:MOST_SERIES]] + [_("others")] * (len(models) > MOST_SERIES)
+    series, column = _series(taken)
 
     days = (last - first).days + 1
     length = 1 if days <= MOST_SINGLE_DAYS else 7
@@ -189,6 +184,19 @@ def draw_days(taken: Sequence[TakenOnDay], measure: str, *, first: date, last: d
     )
 
 
+def _series(taken: Sequence[TakenOnDay]) -> tuple[list[str], dict[str, int]]:
+    """Return the names of a chart's series and which of them each model is in.
+
+    They are in the order of tokens in every chart, so that a model has the same colour in all of them.
+    """
+    tokens: Counter[str] = Counter()
+    for each in taken:
+        tokens[each.model] += each.taken.tokens
+    models = sorted(tokens, key=lambda model: (-tokens[model], model))
+    names = [show_invisible(model) for model in models[:MOST_SERIES]] + [_("others")] * (len(models) > MOST_SERIES)
+    return names, {model: min(index, MOST_SERIES) for index, model in enumerate(models)}
+
+
 def _say_days(first: date, last: date) -> str:
     if first == last:
         return format_day(last)
@@ -214,49 +222,59 @@ def draw_run(stretches: Sequence[Interval]) -> tuple[Chart, Chart] | None:
     """
     if not stretches:
         return None
-    whole, count = stretches[-1].ends, len(stretches)
-    mean = sum(map(_items, stretches)) / whole
+    mean = sum(map(_items, stretches)) / stretches[-1].ends
     seconds, unit = next((unit for unit in UNITS if mean * unit[0] >= 1), UNITS[-1])
-    rates = [_items(stretch) * seconds / (stretch.ends - stretch.begins) for stretch in stretches]
-    fastest = round_up(max(rates))
     is_priced = stretches[-1].cost_micros > 0
     sums = [stretch.cost_micros if is_priced else stretch.tokens for stretch in stretches]
-    most = round_up(sums[-1])
-    times = ["0", format_duration(whole / 2), format_duration(whole)]
+    rows = _rows_of_run(stretches, seconds, unit, [_say_spent(total, is_priced=is_priced) for total in sums])
+    throughput = _draw_throughput(stretches, seconds, unit)
+    spending = _draw_spending(stretches, sums, is_priced=is_priced)
+    return replace(throughput, rows=rows), replace(spending, rows=rows)
 
-    def say(amount: float) -> str:
-        return format_money(round(amount)) if is_priced else format_count(round(amount))
 
+def _draw_throughput(stretches: Sequence[Interval], seconds: float, unit: str) -> Chart:
+    whole = stretches[-1].ends
+    rates = [_items(stretch) * seconds / (stretch.ends - stretch.begins) for stretch in stretches]
+    fastest = round_up(max(rates))
     bars = []
     for index, stretch in enumerate(stretches):
         scale = HEIGHT * seconds / (stretch.ends - stretch.begins) / fastest
         heights = {"item-completed": stretch.completed * scale, "item-failed": stretch.failed * scale}
-        bars.append(draw_bar(index, count, RUN_GAP, heights))
-    points = [(0.0, 0.0), *((stretch.ends, total) for stretch, total in zip(stretches, sums, strict=True))]
-    rows = _rows_of_run(stretches, seconds, unit, [say(total) for total in sums])
-    throughput = Chart(
+        bars.append(draw_bar(index, len(stretches), RUN_GAP, heights))
+    return Chart(
         name=_("Throughput"),
         sentence=_throughput_in_words(sum(map(_items, stretches)), whole, most=max(rates), seconds=seconds, unit=unit),
         bars=bars,
         highest=f"{_say_number(fastest)} / {unit}",
         middle=_say_number(fastest / 2),
-        times=times,
-        rows=rows,
+        times=_times_of_run(whole),
     )
+
+
+def _draw_spending(stretches: Sequence[Interval], sums: Sequence[float], *, is_priced: bool) -> Chart:
+    whole, most = stretches[-1].ends, round_up(sums[-1])
+    points = [(0.0, 0.0), *((stretch.ends, total) for stretch, total in zip(stretches, sums, strict=True))]
     after = _("%(total)s tokens after %(duration)s, %(half)s after half of the time.")
     if is_priced:
         after = _("%(total)s after %(duration)s, %(half)s after half of the time.")
-    spending = Chart(
+    say = partial(_say_spent, is_priced=is_priced)
+    half = say(sums[(len(sums) - 1) // 2])
+    return Chart(
         name=_("Cost") if is_priced else _("Tokens"),
-        sentence=after
-        % {"total": say(sums[-1]), "duration": format_duration(whole), "half": say(sums[(count - 1) // 2])},
+        sentence=after % {"total": say(sums[-1]), "duration": format_duration(whole), "half": half},
         points=" ".join(f"{WIDTH * end / whole:.1f},{HEIGHT - HEIGHT * total / most:.1f}" for end, total in points),
         highest=say(most),
         middle=say(most / 2),
-        times=times,
-        rows=rows,
+        times=_times_of_run(whole),
     )
-    return throughput, spending
+
+
+def _say_spent(amount: float, *, is_priced: bool) -> str:
+    return format_money(round(amount)) if is_priced else format_count(round(amount))
+
+
+def _times_of_run(whole: float) -> list[str]:
+    return ["0", format_duration(whole / 2), format_duration(whole)]
 
 
 def _throughput_in_words(items: float, whole: float, *, most: float, seconds: float, unit: str) -> str:
@@ -342,7 +360,11 @@ def _read(request: HttpRequest) -> Asked:
     last = _day_in(request, "to") or _today()
     first = _day_in(request, "from") or last - timedelta(days=DAYS - 1)
     if not 0 <= (last - first).days < MOST_DAYS:
-        raise InvalidRequest(f"from and to must be at most {MOST_DAYS} days apart, and in this order", field="from")
+        raise InvalidRequest(
+            gettext_noop("from and to must be at most %(most)s days apart, and in this order"),
+            {"most": MOST_DAYS},
+            field="from",
+        )
     person = request.GET.get("person", "").strip()
     return Asked(first=first, last=last, person=person, owner_id=_owner(request, person))
 
@@ -367,9 +389,13 @@ def _day_in(request: HttpRequest, name: str) -> date | None:
     try:
         day = date.fromisoformat(text)
     except ValueError:
-        raise InvalidRequest(f"{name} must be a day, such as 2026-01-31", field=name) from None
+        raise InvalidRequest(
+            gettext_noop("%(name)s must be a day, such as 2026-01-31"), {"name": name}, field=name
+        ) from None
     if not 2000 <= day.year <= 2999:
-        raise InvalidRequest(f"{name} must lie between the years 2000 and 2999", field=name)
+        raise InvalidRequest(
+            gettext_noop("%(name)s must lie between the years 2000 and 2999"), {"name": name}, field=name
+        )
     return day
 
 

@@ -14,6 +14,8 @@ from django.utils.dates import MONTHS
 from django.utils.formats import date_format, get_format
 from django.utils.translation import get_language, gettext, ngettext, ngettext_lazy
 
+from mnesis_core.errors import MnesisError, Values, fill
+
 NOUNS = {
     "call": ngettext_lazy("%(shown)s call", "%(shown)s calls", "count"),
     "character": ngettext_lazy("%(shown)s character", "%(shown)s characters", "count"),
@@ -72,7 +74,17 @@ def _short(number: float) -> str:
     return localised(f"{number:.1f}".removesuffix(".0")) if abs(number) < 99.95 else f"{number:.0f}"
 
 
-def format_number(number: int | None) -> str:
+def error_text(error: MnesisError) -> str:
+    """Return an error's message in the page's language."""
+    return fill_in(error.text, error.values)
+
+
+def fill_in(text: str, values: Values) -> str:
+    """Return a text in the page's language with its values: texts as they are, and numbers as the language writes them."""
+    return fill(gettext(text), values, format_number)
+
+
+def format_number(number: float | None) -> str:
     return "" if number is None else localised(f"{number:,}")
 
 

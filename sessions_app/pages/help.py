@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from functools import cache
 from itertools import pairwise
-from pathlib import Path
 from posixpath import join, normpath
 
 from django.conf import settings
@@ -54,11 +53,8 @@ def _titles() -> dict[str, str]:
     """Return the first heading of each page by its name, such as ``howto/add-a-model``."""
     folder = settings.BASE_DIR / "docs"
     files = {path.relative_to(folder).with_suffix("").as_posix(): path for path in sorted(folder.rglob("*.md"))}
-    return {name: _first_line(path) for name, path in files.items()}
-
-
-def _first_line(path: Path) -> str:
-    return path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+    texts = {name: path.read_text(encoding="utf-8") for name, path in files.items()}
+    return {name: text.partition("\n")[0].removeprefix("# ") for name, text in texts.items()}
 
 
 @cache
@@ -69,17 +65,13 @@ def _html(name: str) -> SafeString:
     tokens = markdown.parse(text)
     for heading, words in pairwise(tokens):
         if heading.type == "heading_open":
-            heading.attrSet("id", _anchor(words.content))
+            # The anchor that the files' links use, which is the one of GitHub.
+            heading.attrSet("id", re.sub(r"[^\w\- ]", "", words.content.lower()).replace(" ", "-"))
         for token in heading.children or ():
             _lead_to_pages(token, name)
     html: str = markdown.renderer.render(tokens, markdown.options, {})
     tables = html.replace("<table>", '<div class="table-scroll"><table>').replace("</table>", "</table></div>")
     return SafeString(tables)
-
-
-def _anchor(heading: str) -> str:
-    """Return the anchor that the files' links use, which is the one of GitHub."""
-    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 def _lead_to_pages(token: Token, name: str) -> None:

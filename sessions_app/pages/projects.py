@@ -7,6 +7,8 @@ from operator import attrgetter
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
+from sessions_app.assistants.assistant_queries import list_assistants
+from sessions_app.pages.new_chat import MOST_PICKED
 from sessions_app.pages.views import in_project, list_context, may_delete, model_choices, reader_of, signed_in
 from sessions_app.record.projects.project_queries import list_members, list_projects, load_project
 from sessions_app.record.session_queries import load_session
@@ -29,7 +31,12 @@ def projects(request: HttpRequest) -> HttpResponse:
 def project(request: HttpRequest, project_id: str) -> HttpResponse:
     shown = load_project(project_id, user_id=reader_of(request))
     context = list_context(request, project_id=shown.id) | model_choices(request, preferred=shown.model)
-    context |= {"project": shown, "members": list_members(shown), "may_delete": may_delete()}
+    context |= {
+        "project": shown,
+        "picked_from": list_assistants(user_id=reader_of(request), limit=MOST_PICKED),
+        "members": list_members(shown),
+        "may_delete": may_delete(),
+    }
     return render(request, "sessions_app/project.html", context)
 
 

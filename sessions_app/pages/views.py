@@ -111,6 +111,12 @@ def to_sign_in(request: HttpRequest) -> HttpResponse:
     return HttpResponse(status=401, headers={"HX-Redirect": there.url}) if is_part else there
 
 
+def to_page(request: HttpRequest, to: str, *args: str) -> HttpResponse:
+    """Return a redirect after a form. If a script sent the form, its answer only names the page, and the script goes there."""
+    there = redirect(to, *args)
+    return HttpResponse(status=204, headers={"HX-Redirect": there.url}) if "HX-Request" in request.headers else there
+
+
 def model_choices(request: HttpRequest, *, preferred: str = "") -> dict[str, Any]:
     """Return the models of a new chat, the one that is chosen (the preferred one, else what the reader used last), and how long a
     temporary chat would last, if the site permits one.

@@ -20,6 +20,7 @@ from itertools import chain, count, groupby, islice
 from typing import Any, NamedTuple
 
 from django.contrib.auth.models import AbstractBaseUser
+from django.utils.translation import gettext_noop
 
 from mnesis_core.errors import Conflict
 from mnesis_core.events import EventType
@@ -81,27 +82,12 @@ def store_transcripts(
     transcripts = [one for transcript in result.transcripts for one in (transcript, *transcript.children)]
     total = sum(len(transcript.turns) for transcript in transcripts)
     for transcript in transcripts:
-        origin = f"{IMPORT}:{transcript.format}"
-        imported = find_imported(owner_id=owner.pk, origin=origin, external_id=transcript.external_id)
+        imported = find_imported(owner_id=owner.pk, origin=_origin(transcript), external_id=transcript.external_id)
         if imported:
             session_id = imported.id
         else:
-            parent = transcript.parent
-            parent_id = report.sessions.get(parent.transcript_id) if parent else None
-            call_id = parent.tool_call_id if parent else ""
-            session_id = session_store.create_session(
-                owner=owner,
-                model=model,
-                title=transcript.title[:KEY_LENGTH],
-                agent=IMPORTED_SUB_AGENT if parent and parent.kind is LinkKind.SUB_AGENT else "default",
-                system_prompt=transcript.system_prompt,
-                labels=transcript.labels | ({"link": parent.kind.value} if parent else {}),
-                parent_id=parent_id,
-                parent_part_id=message_queries.find_part_of_call(parent_id, call_id) if parent_id and call_id else "",
-                origin=origin,
-                external_id=transcript.external_id[:KEY_LENGTH],
-                created_at=transcript.started_at,
-            )
+            parent_id = report.sessions.get(transcript.parent.transcript_id) if transcript.parent else None
+            session_id = _create_imported(transcript, owner=owner, model=model, parent_id=parent_id)
             report.sessions_created += 1
         report.sessions[transcript.external_id] = session_id
         earlier = [session_id, *forks_of_import(session_id, owner_id=owner.pk)] if imported else []
@@ -116,6 +102,28 @@ def store_transcripts(
         if said := growth.said(transcript.facts):
             report.facts_stored += sum(keep(session_id, said) for keep in fact_keepers)
     return report
+
+
+def _create_imported(transcript: Transcript, *, owner: AbstractBaseUser, model: str, parent_id: str | None) -> str:
+    parent = transcript.parent
+    call_id = parent.tool_call_id if parent else ""
+    return session_store.create_session(
+        owner=owner,
+        model=model,
+        title=transcript.title[:KEY_LENGTH],
+        agent=IMPORTED_SUB_AGENT if parent and parent.kind is LinkKind.SUB_AGENT else "default",
+        system_prompt=transcript.system_prompt,
+        labels=transcript.labels | ({"link": parent.kind.value} if parent else {}),
+        parent_id=parent_id,
+        parent_part_id=message_queries.find_part_of_call(parent_id, call_id) if parent_id and call_id else "",
+        origin=_origin(transcript),
+        external_id=transcript.external_id[:KEY_LENGTH],
+        created_at=transcript.started_at,
+    )
+
+
+def _origin(transcript: Transcript) -> str:
+    return f"{IMPORT}:{transcript.format}"
 
 
 class _Place(NamedTuple):
@@ -312,7 +320,9 @@ def begin_fork(source: SessionRecord, *, owner: AbstractBaseUser, last: StoredMe
         and last.role == "assistant"
         and message_queries.load_message_rows(source.id, [last.id])[last.id].finalized_at is None
     ):
-        raise Conflict("this message is still being written; fork at an earlier one, or wait", message_id=last.id)
+        raise Conflict(
+            gettext_noop("this message is still being written; fork at an earlier one, or wait"), message_id=last.id
+        )
     fork_id = session_store.create_session(
         owner=owner,
         model=source.model,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.db.models import OuterRef, QuerySet, Subquery
+from django.utils.translation import gettext_noop
 
 from mnesis_core.errors import InvalidRequest, MessageNotFoundError
 from mnesis_core.records import RatingRecord, Thumb, record_of
@@ -32,13 +33,13 @@ def rate_answer(session_id: str, message_id: str, *, owner_id: int, thumb: Thumb
     if role is None:
         raise MessageNotFoundError(message_id=message_id)
     if role != ASSISTANT:
-        raise InvalidRequest("Only an answer can be rated", field="message_id")
+        raise InvalidRequest(gettext_noop("Only an answer can be rated"), field="message_id")
     if comment and thumb is Thumb.NONE:
-        raise InvalidRequest("A comment needs a thumb", field="comment")
+        raise InvalidRequest(gettext_noop("A comment needs a thumb"), field="comment")
     with change(session.id) as record:  # it locks the session, so of two ratings at once one is the newer
         current = current_ratings().filter(message_id=message_id).first()
         if current is None and thumb is Thumb.NONE:
-            raise InvalidRequest("This answer has no rating to take back", field="thumb")
+            raise InvalidRequest(gettext_noop("This answer has no rating to take back"), field="thumb")
         if current is None or (current.thumb, current.comment) != (thumb, comment):
             message_store.rate_message(record, message_id, thumb=thumb, comment=comment)
     return _record(current_ratings().get(message_id=message_id))

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import AbstractBaseUser
@@ -124,28 +124,34 @@ def _append(type: DirectoryType, places: Sequence[Place], *, actor: str) -> None
         _DIRECTORY.insert(cursor, rows)
 
 
+class SessionValues(TypedDict, total=False):
+    """Columns of a new session that the model has a default for."""
+
+    title: str
+    agent: str
+    system_prompt: str
+    labels: dict[str, str]
+    config: dict[str, Any]
+    parent_part_id: str
+    forked_message_id: str
+    origin: str
+    external_id: str
+    host_mode: bool
+    peer_name: str
+    project_id: str
+    assistant_version_id: str
+    assistant_instructions: str
+
+
 def create_session(
     *,
     owner: AbstractBaseUser,
     model: str,
-    title: str = "",
-    agent: str = "default",
-    system_prompt: str = "",
-    labels: dict[str, str] | None = None,
-    config: dict[str, Any] | None = None,
     parent_id: str | None = None,
-    parent_part_id: str = "",
-    forked_message_id: str = "",
-    origin: str = "chat",
-    external_id: str = "",
     created_at: datetime | None = None,
     session_id: str | None = None,
-    host_mode: bool = False,
-    peer_name: str = "",
-    project_id: str = "",
-    assistant_version_id: str = "",
-    assistant_instructions: str = "",
     temporary: bool = False,
+    **values: Unpack[SessionValues],
 ) -> str:
     """Create a session in the organisation of its parent, or in that of its owner.
 
@@ -155,31 +161,19 @@ def create_session(
     :raises PeerNameTaken: another session of the owner in host mode has this name.
     """
     now = timezone.now()
-    with durable_transaction(), _named_once(external_id, peer_name if host_mode else ""):
+    peer_name = values.get("peer_name", "") if values.get("host_mode") else ""
+    with durable_transaction(), _named_once(values.get("external_id", ""), peer_name):
         of_temporary = _check_ids(session_id, parent_id)
         session = Session.objects.create(
             id=session_id or new_id("sess"),
             owner_id=owner.pk,
             organisation_id=_organisation(owner, parent_id),
             parent_id=parent_id,
-            parent_part_id=parent_part_id,
-            forked_message_id=forked_message_id,
-            external_id=external_id,
-            origin=origin,
             model=model,
-            agent=agent,
-            system_prompt=system_prompt,
-            title=title,
-            labels=labels or {},
-            config=config or {},
             created_at=created_at or now,
             updated_at=now,
-            host_mode=host_mode,
-            peer_name=peer_name,
-            project_id=project_id,
-            assistant_version_id=assistant_version_id,
-            assistant_instructions=assistant_instructions,
             began_temporary=temporary or of_temporary,
+            **values,
         )
         _publish_created(session)
     return session.id

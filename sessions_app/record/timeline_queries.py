@@ -281,28 +281,7 @@ def load_steps(session_id: str, turn_id: str, *, after: int, limit: int) -> list
     rows = Message.objects.filter(session_id=session_id, turn_id=turn_id, seq__gt=after).order_by("seq")
     messages = list(rows[:limit])
     ids = [row.id for row in messages]
-    whose = Q(message_id__in=ids)
-    if after == 0:
-        whose |= Q(message__isnull=True)
-    asked = ModelCall.objects.filter(whose, turn_id=turn_id).defer("manifest", "parameters")
-    calls: dict[str | None, list[CallHeading]] = defaultdict(list)
-    for call in asked.order_by("created_at", "id"):
-        calls[call.message_id].append(record_of(CallHeading, call, usage=usage_of(call)))
-    parts = MessagePart.objects.filter(message_id__in=ids, part_type="tool").order_by("part_index")
-    steps = parts.values(
-        *("id", "message_id", "started_at", "completed_at", "compacted_at"),
-        name=F("tool_name"),
-        state=F("tool_state"),
-        input=Head("tool_input", INPUT),
-        input_length=Length("tool_input"),
-        output_length=Length("output"),
-        output_tokens=F("output_token_estimate"),
-        error=Head("error_message", ERROR),
-    )
-    tools: dict[str, list[ToolStep]] = defaultdict(list)
-    for step in steps:
-        whole = step | {"state": step["state"] or "", "error": step["error"] or ""}
-        tools[step["message_id"]].append(ToolStep(**whole))
+    calls, tools = _calls_of(turn_id, ids, with_messageless=after == 0), _tools_of(ids)
     openings = openings_of(MessagePart.objects.filter(message_id__in=ids), "message_id")
     return [
         record_of(
@@ -318,6 +297,38 @@ def load_steps(session_id: str, turn_id: str, *, after: int, limit: int) -> list
         )
         for row in messages
     ]
+
+
+def _calls_of(
+    turn_id: str, ids: Sequence[str], *, with_messageless: bool
+) -> defaultdict[str | None, list[CallHeading]]:
+    whose = Q(message_id__in=ids)
+    if with_messageless:
+        whose |= Q(message__isnull=True)
+    asked = ModelCall.objects.filter(whose, turn_id=turn_id).defer("manifest", "parameters")
+    calls: defaultdict[str | None, list[CallHeading]] = defaultdict(list)
+    for call in asked.order_by("created_at", "id"):
+        calls[call.message_id].append(record_of(CallHeading, call, usage=usage_of(call)))
+    return calls
+
+
+def _tools_of(ids: Sequence[str]) -> defaultdict[str, list[ToolStep]]:
+    parts = MessagePart.objects.filter(message_id__in=ids, part_type="tool").order_by("part_index")
+    steps = parts.values(
+        *("id", "message_id", "started_at", "completed_at", "compacted_at"),
+        name=F("tool_name"),
+        state=F("tool_state"),
+        input=Head("tool_input", INPUT),
+        input_length=Length("tool_input"),
+        output_length=Length("output"),
+        output_tokens=F("output_token_estimate"),
+        error=Head("error_message", ERROR),
+    )
+    tools: defaultdict[str, list[ToolStep]] = defaultdict(list)
+    for step in steps:
+        whole = step | {"state": step["state"] or "", "error": step["error"] or ""}
+        tools[step["message_id"]].append(ToolStep(**whole))
+    return tools
 
 
 def load_heading(session_id: str) -> SessionHeading | None:

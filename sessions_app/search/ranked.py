@@ -270,7 +270,11 @@ def search_ranked(scope: Scope, text: str, *, limit: int, cursor: str | None = N
 
     :raises InvalidRequest: the question has no word or too many characters, or the cursor is of no page.
     """
-    below, skip = _place_of(cursor) if cursor else (_newest_entry() + 1, 0)
+    if cursor:
+        below, skip = _place_of(cursor)
+    else:
+        [(newest,)] = fetch("SELECT COALESCE(MAX(id), 0) FROM search_entries")
+        below, skip = newest + 1, 0
     found = find_ranked(scope, text, below=below)
     best = found.ranked[skip : skip + limit]
     candidates = [*_candidates(found, best).values()]
@@ -295,11 +299,6 @@ def _place_of(cursor: str) -> tuple[int, int]:
     if match is None:
         raise InvalidRequest("cursor must be the next_cursor of the page before", field="cursor")
     return min(int(match[1]), NEWEST), int(match[2])
-
-
-def _newest_entry() -> int:
-    [(newest,)] = fetch("SELECT COALESCE(MAX(id), 0) FROM search_entries")
-    return int(newest)
 
 
 def _candidates(found: Finding, ranked: Iterable[Ranked]) -> dict[Place, Candidate]:

@@ -58,6 +58,7 @@ register.filter("number", formats.format_number)
 register.filter("counted", formats.format_counted)
 register.filter("characters", formats.format_characters)
 register.filter("money", formats.format_money)
+register.filter("error_text", formats.error_text)
 register.filter("duration", formats.format_duration)
 register.filter("label_text", label_text)
 
@@ -73,6 +74,12 @@ def sidebar(context: dict[str, Any], current: str = "") -> dict[str, Any]:
 def visible(text: Any) -> str:
     """Return the text with a mark for every character that hides or reorders; nothing for ``None``."""
     return markdown.show_invisible(str(text)) if text else ""
+
+
+@register.filter
+def kept_error(message: str | None) -> str:
+    """Return an error's message that the record keeps: in the page's language if it names no values, else as it was written."""
+    return visible(gettext(message or ""))
 
 
 @register.filter

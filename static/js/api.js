@@ -15,6 +15,9 @@ export function csrfToken() {
   return cookie ? decodeURIComponent(cookie.slice("csrftoken=".length)) : document.querySelector('meta[name="csrf-token"]').content;
 }
 
+// Errors come in the page's language; programs, which do not name one, are answered in English.
+export const jsonHeaders = () => ({ Accept: "application/json", "Mnesis-Language": document.documentElement.lang });
+
 async function errorOf(response) {
   const body = await response.json().catch(() => null);
   if (body?.error) return new ApiError(body.error.code, body.error.message, response.status);
@@ -32,7 +35,7 @@ async function ask(path, options) {
 export async function call(method, path, body) {
   const response = await ask(path, {
     method,
-    headers: { "Content-Type": "application/json", Accept: "application/json", "X-CSRFToken": csrfToken() },
+    headers: { "Content-Type": "application/json", "X-CSRFToken": csrfToken(), ...jsonHeaders() },
     body: body === undefined ? undefined : JSON.stringify(body),
   });
   if (!response.ok) throw await errorOf(response);
@@ -52,7 +55,7 @@ export async function makeFork(session, place, onProgress) {
 }
 
 export async function fetchJson(path) {
-  const response = await ask(path, { headers: { Accept: "application/json" } });
+  const response = await ask(path, { headers: jsonHeaders() });
   if (!response.ok) throw await errorOf(response);
   return response.json();
 }

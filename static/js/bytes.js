@@ -1,5 +1,5 @@
 // Formats file sizes and sends bytes with progress.
-import { ApiError, csrfToken } from "./api.js";
+import { ApiError, csrfToken, jsonHeaders } from "./api.js";
 import { formatNumber, gettext } from "./i18n.js";
 
 const UNITS = [["GB", 1e9], ["MB", 1e6], ["KB", 1e3]];
@@ -9,6 +9,11 @@ export function formatSize(bytes) {
   const number = bytes / size;
   const rounded = size > 1 && number < 100 ? Number(number.toFixed(1)) : Math.round(number);
   return `${formatNumber(rounded, { useGrouping: false })} ${unit}`;
+}
+
+export function sentText(loaded, total) {
+  const sizes = { sent: formatSize(loaded), total: formatSize(total) };
+  return loaded < total ? gettext("Sending: %(sent)s of %(total)s", sizes) : gettext("Sent. The server is reading it…");
 }
 
 function errorOf({ status, responseText }) {
@@ -25,7 +30,7 @@ function errorOf({ status, responseText }) {
 export function sendBytes(request, method, path, { headers = {}, body = null, onSent = () => {} }) {
   return new Promise((resolve, reject) => {
     request.open(method, path);
-    for (const [name, value] of Object.entries({ "X-CSRFToken": csrfToken(), ...headers })) request.setRequestHeader(name, value);
+    for (const [name, value] of Object.entries({ "X-CSRFToken": csrfToken(), ...jsonHeaders(), ...headers })) request.setRequestHeader(name, value);
     request.upload.addEventListener("progress", ({ loaded, total }) => onSent(loaded, total));
     request.addEventListener("load", () => (request.status < 400 ? resolve(request) : reject(errorOf(request))));
     request.addEventListener("error", () => reject(new ApiError("NOT_REACHED", gettext("The server did not answer."))));

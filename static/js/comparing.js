@@ -1,7 +1,7 @@
 // The dialog in which another model is asked the question of an answer. Once it is asked, the page of both answers opens.
 import { ApiError, csrfToken, fetchPart } from "./api.js";
-import { showError } from "./composer.js";
 import { open } from "./dialogs.js";
+import { onSubmit } from "./forms.js";
 import { gettext } from "./i18n.js";
 
 // address: that of an answer whose question is asked
@@ -17,20 +17,7 @@ export async function askAnother(address, model) {
 // Returns show(address), which opens the dialog.
 export function watchComparing(dialog) {
   const body = dialog?.querySelector("#comparing-body");
-
-  body?.addEventListener("submit", async (event) => {
-    event.preventDefault();
-    const form = event.target;
-    const box = body.querySelector("#comparing-error");
-    const button = form.querySelector("[type=submit]");
-    box.hidden = button.disabled = true;
-    try {
-      await askAnother(form.action, form.elements.model.value);
-    } catch (error) {
-      showError(box, error);
-      button.disabled = false;
-    }
-  });
+  onSubmit(body, "comparing-error", ({ model }, { action }) => askAnother(action, model.value));
 
   return async (address) => {
     body.replaceChildren(await fetchPart(address));

@@ -1,6 +1,6 @@
 // Import: choose or drop files, upload them with progress, then show the server's progress.
 import { ApiError } from "./api.js";
-import { formatSize, sendBytes } from "./bytes.js";
+import { formatSize, sendBytes, sentText } from "./bytes.js";
 import { showError } from "./composer.js";
 import { gettext } from "./i18n.js";
 
@@ -49,8 +49,7 @@ async function send() {
 function showSent(loaded, total) {
   find("sending-progress").max = total;
   find("sending-progress").value = loaded;
-  const sizes = { sent: formatSize(loaded), total: formatSize(total) };
-  find("sending-text").textContent = loaded < total ? gettext("Sending: %(sent)s of %(total)s", sizes) : gettext("Sent. The server is reading it…");
+  find("sending-text").textContent = sentText(loaded, total);
 }
 
 async function bringIn() {

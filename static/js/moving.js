@@ -1,6 +1,6 @@
 // The dialog that moves a session into a project or out of it, wherever a session has a menu.
 import { call, fetchPart } from "./api.js";
-import { showError } from "./composer.js";
+import { onSubmit } from "./forms.js";
 
 const apiOf = (sessionId) => `/api/sessions/${encodeURIComponent(sessionId)}`;
 export const setProject = (sessionId, projectId) => call("PATCH", apiOf(sessionId), { project_id: projectId });
@@ -17,21 +17,11 @@ export async function moveSession(sessionId) {
   const part = await fetchPart(`/sessions/${encodeURIComponent(sessionId)}/move/`);
   const dialog = part.querySelector("dialog");
   document.body.append(part);
-  const form = dialog.querySelector("form");
-  const box = dialog.querySelector("#move-error");
   let isMoved = false;
-  form.addEventListener("submit", async (event) => {
-    event.preventDefault();
-    const button = form.querySelector("[type=submit]");
-    box.hidden = button.disabled = true;
-    try {
-      await move(sessionId, form.elements);
-      isMoved = true;
-      dialog.close();
-    } catch (error) {
-      showError(box, error);
-      button.disabled = false;
-    }
+  onSubmit(dialog, "move-error", async (fields) => {
+    await move(sessionId, fields);
+    isMoved = true;
+    dialog.close();
   });
   dialog.addEventListener("click", ({ target }) => target.closest("[data-close]") && dialog.close());
   dialog.showModal();

@@ -67,9 +67,16 @@ document.addEventListener(
   true,
 );
 
-// Shows a failed htmx request at the place that asked for it.
-function showLoadError({ detail: { elt, target } }) {
-  (elt.matches("button") ? elt : target).textContent = gettext("That could not be loaded. Try again.");
+// Shows a failed htmx request at the place that asked for it. A form keeps what was typed into it.
+function showFailure({ type, detail: { elt, target } }) {
+  if (!elt.matches("form[method=post]")) {
+    (elt.matches("button") ? elt : target).textContent = gettext("That could not be loaded. Try again.");
+    return;
+  }
+  const said = Object.assign(document.createElement("p"), { className: "alert", role: "alert" });
+  said.textContent = type === "htmx:sendError" ? gettext("The server did not answer.") : gettext("The server did not accept this.");
+  elt.querySelector(":scope > .alert")?.remove();
+  elt.prepend(said);
 }
-document.addEventListener("htmx:responseError", showLoadError);
-document.addEventListener("htmx:sendError", showLoadError);
+document.addEventListener("htmx:responseError", showFailure);
+document.addEventListener("htmx:sendError", showFailure);

@@ -3,31 +3,13 @@ import { call, fetchPart } from "./api.js";
 import { sendBytes } from "./bytes.js";
 import { showError } from "./composer.js";
 import { watchClosing } from "./dialogs.js";
+import { onSubmit } from "./forms.js";
 import { formatPercent, gettext } from "./i18n.js";
 
 const page = document.getElementById("project");
 const api = `/api/projects/${encodeURIComponent(page.dataset.project)}`;
 const end = document.getElementById("end-project");
 const adding = document.getElementById("add-member");
-
-// Does what a form asks for while its button waits, and says what went wrong.
-async function attempt(form, box, work) {
-  const button = form.querySelector("[type=submit]");
-  box.hidden = button.disabled = true;
-  try {
-    await work(form.elements);
-  } catch (error) {
-    showError(box, error);
-  }
-  button.disabled = false;
-}
-
-function onSubmit(form, boxId, work) {
-  form?.addEventListener("submit", (event) => {
-    event.preventDefault();
-    attempt(form, document.getElementById(boxId), work);
-  });
-}
 
 async function removeMember(row) {
   const name = row.querySelector("bdi").textContent;
@@ -88,7 +70,7 @@ onSubmit(adding, "members-error", async ({ name }) => {
   await call("POST", `${api}/members`, { name: name.value.trim() });
   location.reload();
 });
-onSubmit(end.querySelector("form"), "end-project-error", async () => {
+onSubmit(end, "end-project-error", async () => {
   const isOwner = Boolean(adding);
   await (isOwner ? call("DELETE", api) : call("POST", `${api}/leave`));
   location.replace(page.dataset.projects);

@@ -1,5 +1,6 @@
 // Live states of the rows of a list, by polling: only visible rows, and only while the page is visible.
 import { fetchPart } from "./api.js";
+import { released } from "./press.js";
 
 const PACE = 4_000; // milliseconds
 const QUIET_PACE = 15_000;
@@ -32,6 +33,7 @@ export function watchStates(list, { path, rows, idOf, facts, show, isQuiet = () 
     lookedAt = Date.now();
     const search = new URLSearchParams(ids.map((id) => ["id", id]));
     const part = await fetchPart(`${path}?${search}`).catch(() => null);
+    await released();
     part?.querySelectorAll(facts).forEach(take);
   }
 

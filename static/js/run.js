@@ -3,6 +3,7 @@ import { call } from "./api.js";
 import { showError } from "./composer.js";
 import { gettext } from "./i18n.js";
 import { LiveFeed } from "./live.js";
+import { isPressed, released } from "./press.js";
 
 const find = (id) => document.getElementById(id);
 const page = find("run");
@@ -35,7 +36,13 @@ const refresh = () => parts.forEach((part) => part.refresh());
 
 // Remember open details across swaps.
 const isOpen = new Map();
-page.addEventListener("htmx:beforeSwap", ({ detail: { target } }) => {
+page.addEventListener("htmx:beforeSwap", ({ detail }) => {
+  const { target, requestConfig } = detail;
+  if (isPressed() && requestConfig.elt.matches("[data-live]")) {
+    detail.shouldSwap = false;
+    released().then(refresh);
+    return;
+  }
   for (const details of target.querySelectorAll("details[id]")) isOpen.set(details.id, details.open);
 });
 page.addEventListener("htmx:afterSwap", ({ detail: { target } }) => {

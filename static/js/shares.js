@@ -3,6 +3,7 @@ import { call, fetchPart } from "./api.js";
 import { showError } from "./composer.js";
 import { copyText } from "./copy.js";
 import { open } from "./dialogs.js";
+import { onSubmit } from "./forms.js";
 import { gettext } from "./i18n.js";
 import { showTimes } from "./times.js";
 
@@ -61,18 +62,7 @@ export function watchShareDialog(dialog, { api }) {
     document.getElementById(made.id).querySelector("[data-copy-link]").focus();
   }
 
-  body?.addEventListener("submit", async (event) => {
-    event.preventDefault();
-    const box = body.querySelector("#share-error");
-    const button = event.target.querySelector("[type=submit]");
-    box.hidden = button.disabled = true;
-    try {
-      await make(event.target.elements);
-    } catch (error) {
-      showError(box, error);
-    }
-    button.disabled = false;
-  });
+  onSubmit(body, "share-error", make);
 
   return async (upTo = null) => {
     message = upTo;

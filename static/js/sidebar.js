@@ -2,6 +2,7 @@
 import { fetchPart } from "./api.js";
 import { isOn, isPlain, isWriting } from "./keys.js";
 import { setPinned, watchPins } from "./pins.js";
+import { released } from "./press.js";
 import { watchStates } from "./row-states.js";
 
 const CLOSED = "mnesis-sidebar"; // in localStorage; head.js reads it before the first paint
@@ -143,6 +144,7 @@ function showTitle(title) {
 async function renew() {
   const search = new URLSearchParams({ current: sidebar.dataset.current, path: location.pathname, pages: loadedPages() });
   const part = await fetchPart(`${sidebar.dataset.rows}?${search}`).catch(() => null);
+  await released();
   if (!part?.firstElementChild) return;
   const { activeElement: focused } = document;
   const row = list.contains(focused) && focused.closest(".sidebar-row");

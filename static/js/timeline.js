@@ -1,6 +1,7 @@
 // The timeline: opens and closes turns, and keeps the newest ones up to date.
 import { follow } from "./follow.js";
 import { gettext } from "./i18n.js";
+import { released } from "./press.js";
 import { showTimes } from "./times.js";
 
 const PACE = 1_500;
@@ -24,24 +25,28 @@ async function renew() {
   const query = new URLSearchParams(new FormData(find("turn-filter")));
   query.set("from", page.dataset.newest);
   const response = await fetch(`${page.dataset.rows}?${query}`, { headers: { "HX-Request": "true" } });
-  if (!response.ok || !list.isConnected) return;
   const fresh = document.createElement("table");
   fresh.innerHTML = await response.text();
+  await released();
+  if (!response.ok || !list.isConnected) return;
   // The newest known turn has changed state and no longer matches the filter.
   const newest = `turn-${page.dataset.newest}`;
   if (!fresh.querySelector(`#${newest}`)) find(newest)?.remove();
+  const turns = [...fresh.querySelectorAll("tbody.turn")];
+  const table = list.querySelector(".turns");
+  if (turns.length && !table) return load();
   // Oldest first: each new turn is inserted above the others.
-  for (const turn of [...fresh.querySelectorAll("tbody.turn")].reverse()) put(turn);
+  for (const turn of turns.reverse()) put(turn, table);
 }
 
-function put(turn) {
-  const table = document.querySelector("#turns .turns");
-  if (!table) {
-    // No turns yet: load the whole list.
-    find("turn-filter").hidden = false;
-    window.htmx.trigger(find("turn-filter"), "submit");
-    return;
-  }
+// Loads the whole list, where there was none. The caller waits: a second list would close what is opened in the first.
+function load() {
+  const source = find("turn-filter");
+  source.hidden = false;
+  return window.htmx.ajax("GET", page.dataset.rows, { source, target: "#turns", swap: "outerHTML" });
+}
+
+function put(turn, table) {
   page.dataset.newest = Math.max(Number(page.dataset.newest), Number(turn.dataset.seq));
   const known = find(turn.id);
   if (known) replace(known, turn);

@@ -221,6 +221,25 @@ def test_files_take_no_more_room_than_the_owner_has(
         site_config.cache_clear()
 
 
+def test_a_form_that_comes_back_says_that_its_files_must_be_chosen_again(alice: User, client: Client) -> None:
+    client.force_login(alice)
+    values = {"name": "", "tools_from": "site", "audience": "named"}
+    told = "Your selection was not kept."
+    chosen = {"new_files": [SimpleUploadedFile("tides.txt", b"4.2 m")], "picture": SimpleUploadedFile("a.png", b"x")}
+    pages = [client.get("/assistants/add/"), *(client.post("/assistants/add/", values | more) for more in ({}, chosen))]
+    assert [page.content.decode().count(told) for page in pages] == [0, 0, 2]
+
+
+def test_a_script_that_sends_the_form_is_told_where_to_go(alice: User, client: Client) -> None:
+    client.force_login(alice)
+    values = {"name": "Pilot", "tools_from": "site", "audience": "named"}
+    for path in ("/assistants/add/", "/assistants/{}/change/"):
+        made = [one.id for one in list_assistants(user_id=alice.pk)]
+        answer = client.post(path.format(*made), values, headers={"HX-Request": "true"})
+        [assistant] = list_assistants(user_id=alice.pk)
+        assert (answer.status_code, answer.headers["HX-Redirect"]) == (204, f"/assistants/{assistant.id}/")
+
+
 def test_a_form_adds_and_removes_files_in_one_version(alice: User, client: Client) -> None:
     client.force_login(alice)
     values = {"name": "Pilot", "tools_from": "site", "audience": "named"}

@@ -155,6 +155,7 @@ def nameless(payload: dict[str, Any]) -> str:
     return re.sub(r"sum_[0-9A-Z]{26}", "sum", json.dumps(payload, sort_keys=True))
 
 
+@pytest.mark.slow
 async def test_the_same_turns_leave_the_same_rows_and_compactions(script, program, ours, theirs, monkeypatch):
     # The record does not know what a caller's model was sent, so that prompt cannot begin with the one before.
     monkeypatch.setattr(state, "_load_sent", lambda *_, **__: None)

@@ -25,7 +25,7 @@ from agents_app.tools.registry import (
 from mnesis_core.config import Config, override
 from mnesis_core.errors import AtCapacity, InvalidRequest
 from mnesis_core.llm.interface import ToolSpec
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 HERE = ToolContext(session_id="sess_x", owner_id=1, turn_id="turn_x", part_id="part_x")
 
@@ -120,7 +120,7 @@ print(running.wait(20))
 
 @pytest.mark.slow
 def test_a_process_ends_though_a_tool_does_not():
-    ended = subprocess.run([sys.executable, "-c", ENDLESS], capture_output=True, timeout=30, text=True)
+    ended = subprocess.run([sys.executable, "-c", ENDLESS], capture_output=True, timeout=PATIENCE_SECONDS, text=True)
     assert (ended.returncode, ended.stdout) == (0, "True\n"), ended.stderr
 
 

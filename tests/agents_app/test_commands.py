@@ -23,8 +23,9 @@ from mnesis_core.errors import InvalidRequest, ModelUnreachable
 from mnesis_core.llm.interface import ToolCall
 from mnesis_core.providers.scripted import Step
 from mnesis_core.records import SessionRecord, TurnRecord
+from sessions_app.assistants import assistant_store
 from sessions_app.record.message_queries import load_messages
-from sessions_app.record.session_queries import list_sessions
+from sessions_app.record.session_queries import list_sessions, load_session
 from tests.support.story import spoken
 from tests.support.trees import make_tree
 
@@ -95,6 +96,16 @@ def test_an_earlier_session_is_gone_on_with(alice: User, script: Any) -> None:
     assert [len(load_messages(turn["session_id"])) for turn in (first, second)] == [4, 2]
 
 
+def test_run_begins_a_session_with_an_assistant(alice: User, script: Any) -> None:
+    model = script("Four metres.", "Five.")
+    config = {"parameters": {"effort": "low"}}
+    pilot = assistant_store.create_assistant(owner_id=alice.pk, name="Pilot", instructions="Be dry.", config=config)
+    words = ("run", "--json", "--assistant", pilot.id, "--system-prompt", "Be brief.", "How high is the tide?")
+    session = load_session(json.loads(run(*words)[0])["session_id"])
+    assert (session.assistant_version_id, session.config) == (pilot.version_id, config)
+    assert model.requests[0].payload["messages"][0]["content"] == "Be dry.\n\nBe brief."
+
+
 def test_run_as_json_is_one_value(alice: User, script: Any) -> None:
     script("Paris.")
     output, _, status = run("run", "--json", "What is the capital?")
@@ -106,6 +117,8 @@ def test_run_as_json_is_one_value(alice: User, script: Any) -> None:
     ("words", "status", "code"),
     [
         (("run", "--model", "none", "Hello"), 4, "MODEL_NOT_FOUND"),
+        (("run", "--assistant", "asst_nobody", "Hello"), 4, "ASSISTANT_NOT_FOUND"),
+        (("run", "--assistant", "\ud800\0", "Hello"), 4, "ASSISTANT_NOT_FOUND"),
         (("run", " "), 2, "INVALID_REQUEST"),
         (("resume", "~3", "Hello"), 4, "SESSION_NOT_FOUND"),
         (("resume", "~x", "Hello"), 4, "SESSION_NOT_FOUND"),
@@ -127,7 +140,15 @@ def test_a_fault_has_the_exit_status_of_the_registry(
 
 
 @pytest.mark.parametrize(
-    "words", [("sessions", "burn"), ("sessions",), ("sessions", "fork", "last"), ("run", "--no-such"), ("resume",)]
+    "words",
+    [
+        ("sessions", "burn"),
+        ("sessions",),
+        ("sessions", "fork", "last"),
+        ("run", "--no-such"),
+        ("resume",),
+        ("resume", "last", "--assistant", "asst_x", "Hello"),
+    ],
 )
 def test_wrong_arguments_end_with_2(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     command = load_command_class("agents_app", words[0])

@@ -165,6 +165,7 @@ def test_a_session_cannot_name_a_fallback_that_there_is_not(alice):
         lifecycle.update_session(session.id, owner_id=alice.pk, config={"fallbacks": ["nosuch"]})
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_the_command_adds_a_chain_and_says_what_is_missing(capsys):
     words = ["--alias=mine", "--litellm=openai/x", "--api-base=http://127.0.0.1:9/v1", "--context=9000"]

@@ -770,6 +770,7 @@ async def test_a_spending_limit_refuses_in_the_protocols_own_words_and_nothing_i
     assert (await path_of(session.id), await db(list_calls, session.id)) == ([("user", "Spend")], [])
 
 
+@pytest.mark.slow
 async def test_a_body_of_twenty_megabytes_is_passed_on_and_kept(client, provider):
     data = json.dumps({"model": "raw", "max_tokens": 5, "messages": [user("tide " * 4_000_000)]}).encode()
     response = await client.raw(data)

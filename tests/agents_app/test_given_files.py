@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from agents_app.turns import claim, lifecycle
-from files_app.intake import keep_file
+from files_app.intake import explore_file, keep_file
 from mnesis_core.errors import FileReferenceNotFoundError
 from mnesis_core.messages import FileRefPart, TextPart
 from sessions_app.database.threads import db
 from sessions_app.record.message_queries import load_message
 from tests.support.story import ended, history
-
-
-@pytest.fixture(autouse=True)
-def _no_worker(monkeypatch):
-    """No worker runs here: nobody waits for one."""
-    monkeypatch.setattr(claim, "WORKER_SECONDS", 0.0)
 
 
 async def give(session, name, data, **values):
@@ -71,13 +67,29 @@ async def test_a_changed_file_says_which_version_it_is_and_what_came_before(sess
     assert again.parts[1] == before.parts[1]
 
 
-async def test_a_file_that_cannot_be_explored_in_time_is_given_all_the_same(session, script, monkeypatch):
-    script("I see.")
+@pytest.fixture
+def cannot_explore(monkeypatch):
+    """A turn cannot explore its files itself."""
 
     def hang(*_args, **_values):
         raise TimeoutError
 
     monkeypatch.setattr(claim, "explore_file", hang)
+
+
+async def test_a_worker_has_time_to_explore_a_file_first(session, script, cannot_explore, monkeypatch):
+    monkeypatch.setattr(claim, "WORKER_SECONDS", 60.0)
+    script("I see.")
+    file = await give(session, "data.bin", b"\x00\x01" * 2_000)
+    saying = asyncio.create_task(say_with(session, file))
+    await asyncio.sleep(0.2)
+    await db(explore_file, file.id, owner_id=session.owner_id)
+    part = (await saying).parts[1].part
+    assert "Not explored yet" not in part.exploration_summary
+
+
+async def test_a_file_that_cannot_be_explored_in_time_is_given_all_the_same(session, script, cannot_explore):
+    script("I see.")
     file = await give(session, "data.bin", b"\x00\x01" * 2_000)
     part = (await say_with(session, file)).parts[1].part
     assert "Not explored yet" in part.exploration_summary

@@ -69,6 +69,7 @@ def prompts(requests: list[Request]) -> list[str]:
     return [str(request.payload["messages"]) for request in requests if not is_summary_request(request)]
 
 
+@pytest.mark.slow
 async def test_a_turn_that_does_not_fit_is_summarised_by_itself_and_goes_on(alice, script) -> None:
     model = script(reader(90))
     session = await long_session(alice)
@@ -94,6 +95,7 @@ async def test_a_turn_that_does_not_fit_is_summarised_by_itself_and_goes_on(alic
         assert (await db(rebuild_payload, call)).digest_matches
 
 
+@pytest.mark.slow
 async def test_the_next_turn_sees_the_newest_steps_of_the_one_before(alice, script) -> None:
     model = script(reader(40))
     session = await long_session(alice)

@@ -20,8 +20,10 @@ from files_app.queries import find_file_by_path
 from mnesis_core.providers.scripted import Step
 from mnesis_core.records import SessionRecord
 from mnesis_core.text import printable
+from sessions_app.assistants import assistant_store
 from sessions_app.database.threads import db
 from sessions_app.record.message_queries import load_messages
+from sessions_app.record.session_queries import load_session
 from tests.support.cast import caller_of
 from tests.support.inspected import add_session, add_turn, tool_part
 from tests.support.sample_record import HOSTILE, Sample, make_sample
@@ -103,6 +105,21 @@ async def test_it_runs_and_resumes_a_session(alice: User, script: Any) -> None:
         assert second["text"] == "Two million."
         listed = await use(client, "mnesis_sessions")
     assert [item["id"] for item in listed["items"]] == [first["session_id"]]
+
+
+async def test_it_runs_a_session_with_an_assistant_which_the_session_keeps(alice: User, script: Any) -> None:
+    model = script("Four metres.")
+    assistant = await db(
+        assistant_store.create_assistant, owner_id=alice.pk, name="Pilot", instructions="Speak of boats."
+    )
+    async with agent(alice) as client:
+        turn = await use(client, "mnesis_run", message="How high is the tide?", assistant=assistant.id)
+        other = {"session_id": turn["session_id"], "message": "And now?", "assistant": assistant.id}
+        refused = [await error(client, tool, **other) for tool in ("mnesis_resume", "mnesis_run")]
+    assert (await db(load_session, turn["session_id"])).assistant_version_id == assistant.version_id
+    assert model.requests[0].payload["messages"][0]["content"] == "Speak of boats."
+    assert [found["code"] for found in refused] == ["INVALID_REQUEST", "INVALID_REQUEST"]
+    assert "assistant: " in refused[0]["message"]
 
 
 async def test_who_does_not_want_to_wait_comes_back_for_the_answer(alice: User, script: Any) -> None:

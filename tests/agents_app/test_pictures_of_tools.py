@@ -79,6 +79,7 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "key")
 
 
+@pytest.mark.slow
 async def test_a_servers_picture_is_kept_and_shown_in_its_result(alice: Any):
     given = answers((DRAW, {"width": 3_000, "height": 2_000}), "A gradient.")
     with CachingProvider(given) as provider:
@@ -98,6 +99,7 @@ async def test_a_servers_picture_is_kept_and_shown_in_its_result(alice: Any):
     await calls_rebuilt(session)
 
 
+@pytest.mark.slow
 async def test_a_servers_audio_is_heard_behind_its_result_by_a_model_that_takes_it(alice: Any):
     with CachingProvider(answers(("example__hum", {}), "Silence.")) as provider:
         session = await drawing_session(alice, provider, name="openai/gpt-4o", hears=True)

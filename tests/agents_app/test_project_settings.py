@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
 from agents_app.turns import assistants, lifecycle, projects
 from audit_app.proof.verify import verify_session
+from files_app.queries import find_file_by_path, list_files
 from mnesis_core.errors import InvalidRequest, ProjectNotFoundError, ProjectNotYours
 from mnesis_core.providers.scripted import ScriptedModel
 from mnesis_core.records import ProjectRecord, SessionRecord
@@ -116,6 +118,45 @@ def test_an_assistant_stands_above_the_project_and_what_a_session_names_above_bo
         "limits": {"session": {"tokens": 90_000}},
     }
     assert config == {"turn": {"max_steps": 3}}
+
+
+def test_its_page_offers_the_assistants_of_the_reader(
+    shared: ProjectRecord, alice: User, bob: User, client: Client
+) -> None:
+    for name, people in (("Pilot", ["bob"]), ("Stoker", [])):
+        assistants.create_assistant(owner_id=alice.pk, name=name, people=people)
+    offered = {}
+    for reader in (alice, bob):
+        client.force_login(reader)
+        page = client.get(f"/projects/{shared.id}/").content.decode()
+        offered[reader.username] = [name in page for name in ("Pilot", "Stoker")]
+    assert offered == {"alice": [True, True], "bob": [True, False]}
+
+
+async def test_a_session_in_a_project_with_an_assistant_has_the_instructions_and_files_of_both(
+    project: ProjectRecord, alice: User, client: Client, script: Callable[..., ScriptedModel]
+) -> None:
+    model = script("one")
+    await db(change, project, alice, instructions="Speak of boats.")
+    assistant = await db(
+        assistants.create_assistant,
+        owner_id=alice.pk,
+        name="Pilot",
+        instructions="Be dry.",
+        uploads=[("tides.txt", [b"Tides: 4 m"]), ("notes.txt", [b"Dredge in May"])],
+    )
+    await db(client.force_login, alice)
+    file = SimpleUploadedFile("tides.txt", b"Tides: 5 m")
+    await db(client.post, f"/api/projects/{project.id}/files", {"file": file})
+    session = await db(begin_in, project, alice, assistant_id=assistant.id, system_prompt="Be brief.")
+    await say(session, "Go")
+    told = model.requests[0].payload["messages"][0]["content"]
+    assert told == "Speak of boats.\n\nBe dry.\n\nBe brief."
+    files = await db(list_files, owner_id=alice.pk, session_id=session.id)
+    assert [(file.path, file.size) for file in files] == [("tides.txt", 10), ("notes.txt", 13), ("tides.txt", 10)]
+    newest = await db(find_file_by_path, "tides.txt", session_id=session.id)
+    assert newest is not None
+    assert newest.id == files[0].id
 
 
 def test_a_project_only_narrows_what_the_site_permits(alice: User, site: Callable[[str], None]) -> None:

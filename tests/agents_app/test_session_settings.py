@@ -207,6 +207,7 @@ BAD = [
 ]
 
 
+@pytest.mark.slow
 def test_bad_values_are_refused_in_words_and_change_nothing(page: Page) -> None:
     for name, value in BAD:
         answer = page.save(**{name: value})

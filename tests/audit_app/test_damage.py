@@ -16,7 +16,7 @@ from django.db import connection
 
 from audit_app.proof.verify import verify_all, verify_session
 from tests.support.cast import make_user
-from tests.support.children import run_child
+from tests.support.children import CHILD_SECONDS, run_child
 from tests.support.commands import printed
 from tests.support.databases import ask, execute
 from tests.support.inspected import add_session, add_turn
@@ -104,7 +104,7 @@ if connection.vendor == "sqlite":
         return path
 
     def told_of(file: Path) -> Any:
-        [told] = json.loads(run_child("tests.support.verifies_a_file", file, seconds=120))
+        [told] = json.loads(run_child("tests.support.verifies_a_file", file))
         return told
 
     @pytest.mark.slow
@@ -128,7 +128,9 @@ if connection.vendor == "sqlite":
     def test_whatever_bytes_are_changed_what_was_said_is_as_it_was_or_somebody_is_told(
         file: Path, tmp_path: Path, count: int
     ) -> None:
-        answer = run_child("tests.support.flips", file, tmp_path / "copy.sqlite3", "seed", count, seconds=10 * count)
+        answer = run_child(
+            "tests.support.flips", file, tmp_path / "copy.sqlite3", "seed", count, seconds=CHILD_SECONDS + 10 * count
+        )
         looks = json.loads(answer)
         assert len(looks) == count
         assert [look for look in looks if look["error"] or look["status"] not in (0, 1)] == []

@@ -34,7 +34,7 @@ from mnesis_core.compaction.evaluation.values import Report, read_report
 from mnesis_core.llm.interface import ModelSpec, Prices
 from sessions_app.conf import DEMO
 from sessions_app.llm.limits import budget_out, limits_for_person, look
-from sessions_app.llm.model_store import put_model
+from sessions_app.llm.model_store import enter_model, put_model
 from sessions_app.llm.spending_store import put_account_limits
 from tests.core.contexts import prose
 from tests.support.cast import make_user
@@ -42,6 +42,7 @@ from tests.support.databases import site_database
 from tests.support.openai_server import OpenAIServer
 from tests.support.site import ROOT, environment_for, lay_database, migrated_file
 from tests.support.talks import exchange, new_session
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 ONE_WINDOW = ("--windows", "2048", "--plant", "10")
@@ -166,7 +167,10 @@ def test_a_worker_evaluates_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.one_database
-def test_a_worker_asks_the_chosen_model_and_its_cost_counts_towards_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_a_worker_asks_the_chosen_model_and_its_cost_counts_towards_the_limits(
+    monkeypatch: pytest.MonkeyPatch, is_stored: bool
+) -> None:
     monkeypatch.setattr(evaluate_module, "WINDOWS", (2_048,))
     monkeypatch.setenv("LOOPBACK_KEY", "key")
     session = new_session(ada := make_user("ada"))
@@ -183,7 +187,9 @@ def test_a_worker_asks_the_chosen_model_and_its_cost_counts_towards_the_limits(m
             max_output_tokens=900,
             prices=Prices(input=1_000_000, output=4_000_000),
         )
-        put_model(spec, api_key_env="LOOPBACK_KEY")
+        put_model(spec, api_key_env="" if is_stored else "LOOPBACK_KEY")
+        if is_stored:
+            enter_model(spec, api_key_env="", key="key", audience=None)
         asked = evaluate_module.ask_worker(session, "dear", user_id=ada.pk)
         [most] = [line["spent"] for line in budget_out(look(limits_for_person(ada.pk)))]
         [task] = OrmQ.objects.all()
@@ -290,7 +296,7 @@ def test_ctrl_c_keeps_what_was_measured(chat: str, tmp_path: Path) -> None:
             assert process.stderr is not None
             assert any("truncation: " in line and "answers present" in line for line in process.stderr)
             os.kill(process.pid, signal.SIGINT)
-            said, problem = process.communicate(timeout=60)
+            said, problem = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 130, problem
     assert "Interrupted" in problem
     assert "truncation" in said

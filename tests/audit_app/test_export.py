@@ -94,6 +94,7 @@ def rows_of(*session_ids: str) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.both_databases
 def test_sessions_come_in_as_the_same_rows(exported: Exported, eve: User):
     sample, lines, rows = exported
@@ -174,6 +175,7 @@ def test_a_session_in_host_mode_comes_in_once_under_its_name(eve: User):
         import_sessions(lambda: other, owner_id=eve.pk)
 
 
+@pytest.mark.slow
 def test_importing_again_changes_nothing(exported: Exported, eve: User):
     _, lines, rows = exported
     import_sessions(lambda: lines, owner_id=eve.pk)
@@ -193,6 +195,7 @@ def test_a_session_goes_on_after_it_was_imported(exported: Exported, eve: User):
     assert refusal.value.code == "DUPLICATE_ID"
 
 
+@pytest.mark.slow
 def test_somebody_elses_session_is_only_said_to_be_there(exported: Exported, eve: User):
     sample, lines, _ = exported
     import_sessions(lambda: lines, owner_id=eve.pk)

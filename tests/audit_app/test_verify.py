@@ -182,6 +182,7 @@ def test_a_session_that_was_given_away_is_a_problem(session_id: str, unguarded: 
     assert [problem.kind for problem in report.problems if problem.kind != "search"] == ["owner"]
 
 
+@pytest.mark.slow
 def test_a_row_that_was_taken_away_is_named(session_id: str, unguarded: None) -> None:
     for model in record_models():
         if model in (Session, StreamJournal):

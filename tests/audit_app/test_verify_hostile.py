@@ -117,7 +117,7 @@ def test_several_processes_find_what_one_finds(session_id: str, unguarded: None)
     plain(MessagePart).filter(session_id=other).update(content="forged")
     report = verify_sessions([session_id, other], jobs=1)
     assert len(report.problems) > 3
-    answer = json.loads(run_child("tests.support.verifies_by_processes", session_id, other, seconds=60))
+    answer = json.loads(run_child("tests.support.verifies_by_processes", session_id, other))
     assert in_order(answer) == in_order(report.as_dict())
 
 

@@ -20,9 +20,10 @@ from tests.support.waiting import PATIENCE_SECONDS
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
 ON_PURPOSE = (
     *("the server responded with a status of 4", "Response Status Error Code 4"),
-    *("net::ERR_INTERNET_DISCONNECTED", "net::ERR_FAILED"),
+    *("net::ERR_INTERNET_DISCONNECTED", "net::ERR_FAILED", "htmx:sendError", "htmx:afterRequest", "htmx:sendAbort"),
 )
-"""What Chromium and htmx write to the console about refusals and broken networks, which tests make on purpose."""
+"""What Chromium and htmx write to the console about refusals, broken networks and refreshes that give way to a person's
+request, which tests make on purpose."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +142,7 @@ def portal(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     directory = tmp_path_factory.mktemp("site")
     with (
         running_site(directory, MNESIS_CONFIG=str(config)) as site,
-        httpx.Client(base_url=site.url, timeout=30) as client,
+        httpx.Client(base_url=site.url, timeout=PATIENCE_SECONDS) as client,
     ):
         wait_until_ready(site)
         site.sign_in(client)

@@ -92,6 +92,34 @@ def test_files_are_chosen_in_the_form_come_with_the_first_message_and_are_remove
     expect(files.get_by_role("link", name=re.compile("txt"))).to_have_text(["notes.txt"])
 
 
+def test_files_and_picture_stay_chosen_when_the_form_has_an_error(open_page: Open) -> None:
+    page = open_page("/assistants/add/")
+    tides = {"name": "tides.txt", "mimeType": "text/plain", "buffer": b"Tides: 4.2 m"}
+    portrait = {"name": "pilot.png", "mimeType": "image/png", "buffer": drawing(300, 200)}
+    page.get_by_label("Add files", exact=True).set_input_files([tides])
+    page.get_by_label("Picture", exact=True).set_input_files({**portrait, "buffer": b"No picture"})
+    name, create = page.get_by_label("Name", exact=True), page.get_by_role("button", name="Create assistant")
+    lost = page.get_by_text("Your selection was not kept.")
+    create.click()
+    expect(page.get_by_text("Nothing has been saved.")).to_be_visible()
+    expect(name).to_be_focused()
+    expect(lost).to_have_count(0)
+    name.fill("Tide pilot")
+    create.click()
+    expect(page.get_by_text("Choose a complete PNG")).to_be_visible()
+    expect(lost).to_have_count(1)
+    expect(page.get_by_label("Picture", exact=True)).to_have_value("")
+    page.get_by_label("Picture", exact=True).set_input_files(portrait)
+    page.route("**/assistants/add/", lambda route: route.abort())
+    create.click()
+    expect(page.get_by_text("The server did not answer.")).to_be_visible()
+    page.unroute("**/assistants/add/")
+    create.click()
+    expect(page.get_by_role("heading", name="Tide pilot", exact=True)).to_be_visible()
+    expect(page.get_by_role("link", name="tides.txt", exact=True)).to_be_visible()
+    expect(page.locator(".project-head img.portrait")).to_have_js_property("naturalWidth", 256)
+
+
 def test_a_picture_is_shown_in_the_list_on_the_page_and_beside_the_title_of_a_session(open_page: Open) -> None:
     page = open_page("/assistants/add/")
     page.get_by_label("Name", exact=True).fill("Harbour pilot")

@@ -30,7 +30,7 @@ SETTLES = 250
 """Milliseconds, until a page has taken notice of its new width."""
 
 PAGES: dict[str, tuple[str, ...]] = {
-    "new-chat": (), "session-list": (), "trash": (), "prompts": (), "prompt": ("prompt_id",), "projects": (), "project": ("project_id",), "project-change": ("project_id",), "assistants": (), "assistant-add": (), "assistant": ("assistant_id",), "assistant-change": ("assistant_id",), "shares": (), "keys": (), "shared": ("token",), "session": ("session_id",), "session-settings": ("session_id",), "search": (), "memory": (), "import": (), "health": (), "observe": (), "people": (), "invite": (), "person": ("account_id",), "evaluations": (), "evaluation": ("report_id",), "usage": (), "models": (), "help": (), "help-page": ("name",),
+    "new-chat": (), "session-list": (), "trash": (), "prompts": (), "prompt": ("prompt_id",), "projects": (), "project": ("project_id",), "project-change": ("project_id",), "assistants": (), "assistant-add": (), "assistant": ("assistant_id",), "assistant-change": ("assistant_id",), "shares": (), "keys": (), "shared": ("token",), "session": ("session_id",), "session-settings": ("session_id",), "search": (), "memory": (), "import": (), "health": (), "observe": (), "people": (), "invite": (), "person": ("account_id",), "groups": (), "group": ("group_id",), "group-delete": ("group_id",), "evaluations": (), "evaluation": ("report_id",), "usage": (), "models": (), "help": (), "help-page": ("name",),
     "model-add": (), "model-change": ("alias",), "model-remove": ("alias",), "tools": (), "server-add": (),
     "server-change": ("server",), "server-remove": ("server",), "server-tools": ("server",), "runs": (), "run": ("run_id",),
     "run-item": ("run_id", "number"), "files": (), "file": ("file_id",), "set-password": (),
@@ -50,11 +50,11 @@ PARTS = {
     "file-rows", "file-lines", "file-picture", "file-references", "import-status", "inspect-totals", "inspect-turns", "inspect-turn-steps",
     "inspect-output", "inspect-tombstone-rows", "inspect-memory-rows", "memory-rows", "inspect-drawing", "inspect-summary-rows", "inspect-message", "inspect-reply",
     "inspect-sources", "inspect-missing", "inspect-source", "inspect-block", "inspect-picture", "inspect-call-places", "inspect-call-messages", "inspect-payload", "inspect-payload-file",
-    "inspect-verification", "inspect-verify", "inspect-ledger-body", "observe-rows", "observe-numbers", "models-known", "comparison-answers", "ask-another",
+    "inspect-verification", "inspect-verify", "inspect-ledger-body", "observe-rows", "observe-numbers", "models-known", "group-candidates", "comparison-answers", "ask-another",
 }  # fmt: skip
 """Parts of those pages, and files."""
 ELSEWHERE = {
-    "welcome", "assistant-remove", "person-limits", "person-link", "person-sign-out", "person-close", "person-reopen", "person-key-revoke",
+    "welcome", "assistant-remove", "person-limits", "person-link", "person-sign-out", "person-close", "person-reopen", "person-key-revoke", "group-member-add", "group-member-remove",
     "sign-in", "sign-in-link", "sign-out", "rpc", "key-revoke", "usage-csv", "observe-csv", "observe-save", "observe-rename", "observe-delete", "model-check", "hide-first-steps", "server-refresh",
     "diagram-frame", "preview-frame", "summary", "inspect-call-at", "session-branch", "choose-branch", "inspect-compaction", "verify-everything", "start-evaluation", "other-static", "favicon", "language", "script-texts", "administration-password",
 }  # fmt: skip
@@ -97,7 +97,7 @@ _AXE = """(only) => axe.run(document, {
 @pytest.fixture(scope="module")
 def ids(portal: Portal) -> dict[str, Any]:
     """What the addresses of the pages are made of."""
-    written = run_main("tests.support.hostile_record", "admin", seconds=120, environment=portal.site.environment)
+    written = run_main("tests.support.hostile_record", "admin", environment=portal.site.environment)
     return json.loads(written.splitlines()[-1]) | {"server": "hostile", "number": 1, "name": "howto/add-a-model"}
 
 

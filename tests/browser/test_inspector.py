@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.browser.conftest import Portal
 from tests.support.site import wait_until
@@ -81,6 +81,28 @@ def test_a_running_turn_comes_by_itself_and_what_is_open_stays_open(portal: Port
     expect(page.locator("#turn-2 .turn-state")).to_contain_text("completed")
     expect(page.locator("#inside-2 .step-call .badge-running")).to_have_count(0)
     expect(page.locator("#inside-2")).to_be_visible()
+    expect(page.locator("#inside-1")).to_be_visible()
+
+
+def test_the_first_list_is_loaded_once_however_late_and_what_is_opened_in_it_stays_open(
+    portal: Portal, open_page: Open
+) -> None:
+    session_id = portal.new_session()
+    page = open_page(f"/sessions/{session_id}/inspect/")
+    asked: list[str] = []
+
+    def answer_late(route: Route) -> None:
+        asked.append(route.request.url)
+        portal.call("POST", f"/api/sessions/{session_id}/turns", {"message": "And to you."})
+        page.wait_for_timeout(4_000)  # the page hears of that turn meanwhile
+        route.continue_()
+
+    page.route(re.compile(r"/inspect/turns/\?(?!.*from=)"), answer_late)
+    portal.call("POST", f"/api/sessions/{session_id}/turns", {"message": "Good day"})
+    page.locator("#turn-1 .turn-open").click()
+    expect(page.locator("#inside-1 .step").first).to_be_visible()
+    page.wait_for_timeout(1_000)
+    assert len(asked) == 1
     expect(page.locator("#inside-1")).to_be_visible()
 
 

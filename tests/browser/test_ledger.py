@@ -12,6 +12,7 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Portal
 from tests.support.site import DATABASE
+from tests.support.waiting import PATIENCE_SECONDS
 
 Open = Callable[..., Page]
 RUNNING = """
@@ -22,7 +23,7 @@ RUNNING = """
 
 def execute(portal: Portal, *statements: tuple[str, tuple[object, ...]]) -> None:
     """Write to the site's database as the owner of the file could."""
-    with closing(sqlite3.connect(portal.site.directory / DATABASE, timeout=20)) as database, database:
+    with closing(sqlite3.connect(portal.site.directory / DATABASE, timeout=PATIENCE_SECONDS)) as database, database:
         for sql, values in statements:
             database.execute(sql, values)
 
@@ -30,7 +31,7 @@ def execute(portal: Portal, *statements: tuple[str, tuple[object, ...]]) -> None
 @contextmanager
 def unguarded(portal: Portal, table: str) -> Iterator[None]:
     """Remove the triggers of a table for the length of the block."""
-    with closing(sqlite3.connect(portal.site.directory / DATABASE, timeout=20)) as database:
+    with closing(sqlite3.connect(portal.site.directory / DATABASE, timeout=PATIENCE_SECONDS)) as database:
         found = "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND tbl_name = ?"
         triggers = database.execute(found, (table,)).fetchall()
     execute(portal, *((f"DROP TRIGGER {name}", ()) for name, _ in triggers))

@@ -45,6 +45,18 @@ def test_a_project_is_made_and_a_new_chat_begun_in_it(portal: Portal, open_page:
     expect(page.get_by_text("Lantern yard")).to_have_count(0)
 
 
+def test_a_chat_is_begun_in_a_project_with_an_assistant(portal: Portal, open_page: Open) -> None:
+    project = portal.call("POST", "/api/projects", {"name": "Net loft"})["id"]
+    assistant = portal.call("POST", "/api/assistants", {"name": "Net mender", "model": "demo"})["id"]
+    page = open_page(f"/projects/{project}/")
+    page.get_by_label("Assistant", exact=True).select_option("Net mender")
+    page.get_by_label("First message").fill("Mend this net")
+    page.keyboard.press("Enter")
+    expect(page.locator("#session-assistant")).to_have_text(re.compile("Net mender, version 1"))
+    expect(page.locator("#session-project")).to_have_text(re.compile("In the project Net loft"))
+    portal.call("DELETE", f"/api/assistants/{assistant}")
+
+
 def test_a_session_is_moved_into_a_project_and_out_of_it_in_every_tab(portal: Portal, open_page: Open) -> None:
     session = portal.new_session(title="Rope for moving")
     project = portal.call("POST", "/api/projects", {"name": "Ropery"})["id"]

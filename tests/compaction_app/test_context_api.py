@@ -40,6 +40,7 @@ def test_the_context_says_how_it_was_counted(owner_client: Client, owner: User) 
     assert found["estimate"] == {"source": "estimated", "ratio": 1.0, "samples": 0, "error": None}
 
 
+@pytest.mark.slow
 def test_the_formats_are_those_that_can_be_rendered(owner_client: Client) -> None:
     document = owner_client.get("/api/openapi.json").json()
     [format] = [

@@ -201,6 +201,7 @@ def test_an_archived_session_is_measured_and_gets_no_facts(session: SessionRecor
     assert len(measured(session)) == 1
 
 
+@pytest.mark.slow
 def test_summaries_of_summaries_are_measured_too(session: SessionRecord) -> None:
     configure(session, leaf_chunk_tokens=300, condense_min_fan_in=2)
     add_turns(session, 24, text=f"Remember: the mooring code is K7-4711. {WORDS * 4}")

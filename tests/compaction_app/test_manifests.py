@@ -110,6 +110,7 @@ def size_of(call_id: str) -> int:
     return sum(len(json.dumps(value, default=str)) for value in row.values() if value is not None)
 
 
+@pytest.mark.slow
 @pytest.mark.both_databases
 async def test_every_call_of_a_long_life_gives_its_rows_and_its_bytes_again(session, script, client, alice, seen):
     model = script(reply, window=3_000)

@@ -151,6 +151,7 @@ def test_a_fact_can_be_held_and_a_copy_says_where_it_came_from(owner_client: Cli
     assert "no longer held" in page(owner_client, there, "?state=all")
 
 
+@pytest.mark.slow
 def test_the_memory_of_a_person_shows_what_reaches_it_and_who_may_let_it_go(
     owner_client: Client, client: Client, owner: User, talk: str
 ) -> None:

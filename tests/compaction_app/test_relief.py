@@ -19,6 +19,7 @@ from tests.compaction_app.test_compaction import add_turns, is_summary_request, 
 from tests.support.attempts import SUMMARY, elsewhere, is_whole, lose_lease
 from tests.support.site import wait_until
 from tests.support.story import history, say, spoken
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.both_databases
 
@@ -80,7 +81,7 @@ async def test_a_slow_summary_does_not_hold_a_turn_up_and_is_used_when_it_comes(
     def reply(request: Request) -> Script:
         if not is_summary_request(request):
             return "Here it is."
-        assert may_come.wait(20)
+        assert may_come.wait(PATIENCE_SECONDS)
         return SUMMARY
 
     model = script(reply)

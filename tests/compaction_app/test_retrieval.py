@@ -192,6 +192,7 @@ def test_the_passages_stay_the_same_until_another_question_or_a_compaction(sessi
     assert retriever.passages_for(other) != first
 
 
+@pytest.mark.slow
 async def test_a_call_is_sent_the_passages_and_its_payload_is_rebuilt_after_whatever_comes(
     session: SessionRecord, script
 ):

@@ -44,6 +44,7 @@ def ids_that_show(calls: list[CallRecord], message_id: str, kind: str) -> list[s
     return [call.id for call in calls if any((row["kind"], row["id"]) == (kind, message_id) for row in call.manifest)]
 
 
+@pytest.mark.slow
 async def test_a_question_that_is_pinned_beside_its_summary_says_in_which_calls(alice, script, client):
     script(reader(90))
     session = await long_session(alice)

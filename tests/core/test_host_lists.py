@@ -78,7 +78,8 @@ def test_an_entry_that_would_run_anything_stops_the_start(entry: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "SECRET_KEY", "DATABASE_URL", "TEST_DATABASE_URL", "REDIS_URL", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN",
+        "SECRET_KEY", "SECRET_KEY_FALLBACKS", "DATABASE_URL", "TEST_DATABASE_URL", "REDIS_URL",
+        "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN",
         "AZURE_CLIENT_SECRET", "GOOGLE_APPLICATION_CREDENTIALS", "PGPASSWORD", "MNESIS_FILES_URL", "secret_key",
         "KUBECONFIG", "SSH_AUTH_SOCK",
     ],

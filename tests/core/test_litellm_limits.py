@@ -12,6 +12,7 @@ import pytest
 
 from mnesis_core.llm.interface import Prices
 from mnesis_core.providers.litellm_ import load_litellm, stated_limits
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 @pytest.mark.parametrize(
@@ -73,6 +74,11 @@ def test_importing_the_adapters_imports_no_litellm_and_warming_up_reads_no_doten
     )
     environment = {"PYTHONPATH": os.pathsep.join(sys.path), "PATH": os.environ.get("PATH", "")}
     done = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
     )
     assert (done.returncode, done.stdout) == (0, ""), done.stderr

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mnesis_core.compaction.fidelity import Shown, SourceText, items_of, measure
@@ -65,6 +65,8 @@ def test_each_kind_is_found_and_ordinary_words_are_not(text: str, found: list[tu
     assert kinds(text) == found
 
 
+@example("/0/0,00")
+@example("15,0/a.py")
 @given(st.one_of(st.text(), st.lists(PIECES).map("".join)))
 @settings(max_examples=200, deadline=None)
 def test_an_item_is_where_it_says_and_a_text_has_all_of_its_own(text: str) -> None:

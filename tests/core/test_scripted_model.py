@@ -23,6 +23,7 @@ from mnesis_core.llm.interface import (
     complete,
 )
 from mnesis_core.providers.scripted import ScriptedModel, Step
+from tests.support.waiting import PATIENCE_SECONDS
 
 SPEC = ModelSpec(alias="double", litellm_model="scripted/double", context_window=1_000, max_output_tokens=100)
 REQUEST = Request(payload={"messages": [{"role": "user", "content": "Hello there"}]}, max_output_tokens=10)
@@ -144,4 +145,6 @@ async def test_more_requests_than_replies_are_a_fault_of_the_test() -> None:
 @pytest.mark.slow
 def test_the_double_needs_no_litellm() -> None:
     script = "import sys; import mnesis_core.providers.scripted; assert 'litellm' not in sys.modules"
-    subprocess.run([sys.executable, "-c", script], check=True, env={"PYTHONPATH": ":".join(sys.path)}, timeout=60)
+    subprocess.run(
+        [sys.executable, "-c", script], check=True, env={"PYTHONPATH": ":".join(sys.path)}, timeout=PATIENCE_SECONDS
+    )

@@ -15,6 +15,7 @@ import pytest
 from mnesis_core.config import Config
 from mnesis_core.providers.litellm_ import stated_limits
 from tests.support.site import environment_for
+from tests.support.waiting import PATIENCE_SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("mnesis_core", "sessions_app", "compaction_app", "files_app", "agents_app", "audit_app", "mnesis_site")
@@ -47,7 +48,9 @@ print("left", session.id)
 def run(script: str, place: Path) -> subprocess.CompletedProcess[str]:
     environment = environment_for(place, DATABASE_URL=f"sqlite:///{place / 'site.sqlite3'}")
     command = [sys.executable, "-c", script]
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
+    )
 
 
 def test_an_estimate_needs_no_network_and_no_tokeniser(tmp_path):

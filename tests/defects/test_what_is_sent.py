@@ -117,7 +117,7 @@ async def test_another_process_knows_as_much_of_a_session(session, script):
     await say(session, "Where are the ledgers?")
     await db(compact_now, session.id)
     here = await db(state_of, session.id)
-    there = await db(lambda: run_child(__name__, session.id, seconds=120))
+    there = await db(lambda: run_child(__name__, session.id))
     assert json.loads(there) == json.loads(json.dumps(here))
 
 

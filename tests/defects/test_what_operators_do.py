@@ -40,6 +40,7 @@ def test_a_model_is_told_the_schema_and_what_was_wrong(session: SessionRecord, s
     assert [line["output"] for line in output_of(run)] == [{"count": 3}]
 
 
+@pytest.mark.slow
 def test_what_one_worker_began_another_one_ends_and_nothing_is_paid_twice(
     session: SessionRecord, script: Script
 ) -> None:
@@ -88,6 +89,7 @@ def test_a_template_reaches_nothing_but_its_item(template: str) -> None:
         rendered()
 
 
+@pytest.mark.slow
 def test_a_sub_agent_has_tools_a_prompt_and_a_time_and_its_answer_is_checked(
     session: SessionRecord, script: Script
 ) -> None:

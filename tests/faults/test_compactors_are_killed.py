@@ -20,7 +20,7 @@ from compaction_app.queries import live_run
 from mnesis_core.records import SessionRecord
 from sessions_app.models import ModelCall
 from sessions_app.record.context_queries import load_events
-from tests.support.children import run_child
+from tests.support.children import CHILD_SECONDS, run_child
 from tests.support.compactors import SUMMARY, add_turn
 from tests.support.databases import ask
 from tests.support.record_check import faults_of_record
@@ -44,7 +44,9 @@ def test_each_span_has_one_summary_and_one_bill(alice: User, script: Callable[..
     seed = random.randrange(10**6)
     print("seed", seed)
     ids = ",".join(session.id for session in sessions)
-    printed = run_child("tests.support.compactors", ids, WORKERS, events, LEASE_SECONDS, seed, seconds=60 + events)
+    printed = run_child(
+        "tests.support.compactors", ids, WORKERS, events, LEASE_SECONDS, seed, seconds=CHILD_SECONDS + events
+    )
     *asked, told = printed.splitlines()
     paid_in_vain = len(asked) - SummaryNode.objects.count()
     lost = sum(attempts_lost(session) for session in sessions)

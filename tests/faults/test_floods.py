@@ -17,6 +17,7 @@ import pytest
 from tests.faults.conftest import HEADER_SECONDS
 from tests.journeys.conftest import Caller
 from tests.support.site import ROOT, Site, free_port, stop, wait_until
+from tests.support.waiting import PATIENCE_SECONDS
 from tests.support.webs import web_server
 
 pytestmark = [pytest.mark.both_databases, pytest.mark.slow]
@@ -49,7 +50,7 @@ FRAMINGS = {
 def flood(port: int, path: str, headers: str, piece: bytes) -> tuple[int, httpx.Response]:
     """Send a large body until the server has had enough: how many bytes it let us send, and what it answered."""
     sent = 0
-    with socket.create_connection(("127.0.0.1", port), timeout=60) as line:
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SECONDS) as line:
         line.sendall(f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{headers}\r\n".encode())
         with suppress(ConnectionError):
             while sent < FLOOD:
@@ -111,7 +112,9 @@ def half_open(site: Site) -> Iterator[list[socket.socket]]:
     with ExitStack() as stack:
         lines = []
         for number in range(HALF_OPEN):
-            line = stack.enter_context(closing(socket.create_connection(("127.0.0.1", site.port), timeout=60)))
+            line = stack.enter_context(
+                closing(socket.create_connection(("127.0.0.1", site.port), timeout=PATIENCE_SECONDS))
+            )
             line.sendall(begun[number % len(begun)])
             lines.append(line)
         yield lines
@@ -174,17 +177,17 @@ def dripped(line: socket.socket) -> httpx.Response:
 def test_a_body_that_is_shorter_than_said_is_answered_and_one_that_is_longer_is_no_request(site: Site) -> None:
     message = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "x"}).encode()
     head = "POST /rpc HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {}\r\n\r\n"
-    with socket.create_connection(("127.0.0.1", site.port), timeout=60) as line:
+    with socket.create_connection(("127.0.0.1", site.port), timeout=PATIENCE_SECONDS) as line:
         line.sendall(head.format(len(message) + 1).encode() + message)
         assert answer_of(line).status_code == 408
-    with socket.create_connection(("127.0.0.1", site.port), timeout=60) as line:
+    with socket.create_connection(("127.0.0.1", site.port), timeout=PATIENCE_SECONDS) as line:
         line.sendall(head.format(len(message)).encode() + message + b"xxxx\r\n\r\n")
         assert answer_of(line).content.endswith(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
 
 def test_a_refusal_before_the_body_came_is_followed_by_the_next_request(site: Site) -> None:
     """The endpoint of MCP answers without reading; what is left of the body is no request."""
-    with socket.create_connection(("127.0.0.1", site.port), timeout=60) as line:
+    with socket.create_connection(("127.0.0.1", site.port), timeout=PATIENCE_SECONDS) as line:
         line.sendall(b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 20\r\n\r\nGET / ")
         time.sleep(0.3)
         line.sendall(b"HTTP/1.1\r\n\r\nxx" + b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")

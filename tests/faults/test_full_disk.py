@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 @pytest.mark.parametrize("room", [1_500_000, pytest.param(5_000_000, marks=pytest.mark.soak)])
 def test_a_full_disk_refuses_and_loses_nothing(tmp_path: Path, room: int) -> None:
     environment = {"DATABASE_URL": f"sqlite:///{tmp_path}/new.sqlite3", "MNESIS_DATA_DIR": str(tmp_path)}
-    printed = run_child("tests.support.full_disk", tmp_path / "mnesis.sqlite3", room, seconds=120, **environment)
+    printed = run_child("tests.support.full_disk", tmp_path / "mnesis.sqlite3", room, **environment)
     told = json.loads(printed)
     assert told["when_full"] == []
     assert told["with_room"] == []

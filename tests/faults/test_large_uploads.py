@@ -17,6 +17,7 @@ import pytest
 
 from tests.journeys.conftest import Caller
 from tests.support.site import Site, wait_until
+from tests.support.waiting import PATIENCE_SECONDS
 from tests.support.webs import end_web, wait_until_it_runs_again, web_server
 
 pytestmark = pytest.mark.slow
@@ -83,7 +84,7 @@ def begin(caller: Caller, session_id: str, size: int) -> str:
 
 def send(caller: Caller, place: str, offset: int, data: bytes) -> Any:
     headers = {"Upload-Offset": str(offset), "Content-Type": "application/offset+octet-stream"}
-    return caller.client.patch(place, content=data, headers=headers, timeout=120)
+    return caller.client.patch(place, content=data, headers=headers, timeout=PATIENCE_SECONDS)
 
 
 def send_in_pieces(caller: Caller, session_id: str, size: int) -> tuple[dict[str, Any], str]:

@@ -16,6 +16,7 @@ import pytest
 from tests.journeys.conftest import Caller, caller_for
 from tests.support.databases import site_database
 from tests.support.site import UNLIMITED, Site, running_site, wait_until_ready
+from tests.support.waiting import PATIENCE_SECONDS
 from tests.support.webs import web_server
 
 pytestmark = pytest.mark.slow
@@ -84,7 +85,9 @@ async def answer(caller: Caller, session: str, gate: asyncio.Semaphore, all_ther
     text, first = "", 0.0
     async with AsyncExitStack() as stack:
         async with gate:
-            socket = await stack.enter_async_context(caller.socket(session, open_timeout=60, max_size=None))
+            socket = await stack.enter_async_context(
+                caller.socket(session, open_timeout=PATIENCE_SECONDS, max_size=None)
+            )
             while json.loads(await socket.recv())["type"] != "caught_up":
                 pass
         await all_there.wait()

@@ -20,12 +20,13 @@ from agents_app.turns.lifecycle import create_session
 from audit_app.proof.verify import verify_session
 from mnesis_core.maps.values import OperatorKind
 from sessions_app.models import ModelCall, Turn
-from tests.support.children import run_child
+from tests.support.children import CHILD_SECONDS, run_child
 from tests.support.databases import ask
 from tests.support.map_site import begin_in_site, map_in_site, wait_for, worker_of
 from tests.support.maps import output_of, start
 from tests.support.record_check import faults_of_record
 from tests.support.site import Site, wait_until
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.both_databases, pytest.mark.slow]
 
@@ -50,7 +51,7 @@ def test_a_new_worker_of_a_site_goes_on_with_what_a_killed_one_left(site: Site) 
     for _ in range(2):
         worker = busy_worker(site)
         worker.kill()
-        worker.wait(30)
+        worker.wait(PATIENCE_SECONDS)
     ended = wait_for(begun, seconds=90)
     assert (ended["state"], ended["completed"], ended["problems"]) == ("completed", 40, [])
 
@@ -79,7 +80,7 @@ def test_every_item_has_one_result_whoever_is_killed(
     print("seed", seed)
     arguments = (run_id, WORKERS, kills, between, seed)
     printed = run_child(
-        "tests.support.map_workers", *arguments, seconds=90 + items / 10, MNESIS_CONFIG=str(config)
+        "tests.support.map_workers", *arguments, seconds=CHILD_SECONDS + items / 10, MNESIS_CONFIG=str(config)
     ).splitlines()
     work_for_a_slice()
     run = load_run(run_id)
@@ -108,7 +109,7 @@ def test_sub_agents_go_on_where_killed_workers_left_them(alice: User, tmp_path: 
     seed = random.randrange(10**6)
     print("seed", seed)
     arguments = (run_id, WORKERS, kills, 0.5, seed)
-    printed = run_child("tests.support.map_workers", *arguments, seconds=120, MNESIS_CONFIG=str(config)).splitlines()
+    printed = run_child("tests.support.map_workers", *arguments, MNESIS_CONFIG=str(config)).splitlines()
     work_for_a_slice()
     run = load_run(run_id)
     print(printed[-1])

@@ -62,7 +62,7 @@ def cut_often(directory: Path, *, turns: int, cuts: int, synchronous: str) -> li
     before, recorded = directory / "before", directory / "recorded"
     environment = {"DATABASE_URL": f"sqlite:///{directory}/new.sqlite3", "MNESIS_DATA_DIR": str(directory)}
     arguments = before, directory / DATABASE, recorded, turns, synchronous
-    run_child("tests.support.recorded_writers", *arguments, seconds=120, **environment)
+    run_child("tests.support.recorded_writers", *arguments, **environment)
     seed = random.randrange(10**6)
     print("seed", seed)
     found = list(play(pickle.loads(recorded.read_bytes()), before, cuts, random.Random(seed)))

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.both_databases
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_retry_after_a_kill_at_commit_gives_one_turn(session: SessionRecord, moment: str) -> None:
-    run_child("tests.support.dies_at_commit", session.id, session.owner_id, moment, seconds=60)
+    run_child("tests.support.dies_at_commit", session.id, session.owner_id, moment)
     assert len(turns()) == (moment == "after")
     assert retry(session, moment).is_new == (moment == "before")
     one_turn_only(session, moment)

@@ -19,6 +19,7 @@ import pytest
 from tests.journeys.conftest import Caller, caller_for
 from tests.support.databases import site_database
 from tests.support.site import running_site, wait_until_ready
+from tests.support.waiting import PATIENCE_SECONDS
 from tests.support.webs import web_server
 
 CLIENTS = 20
@@ -107,7 +108,9 @@ def ever_other_address(number: int) -> str:
 async def calls(caller: Caller, seconds: float) -> list[float]:
     """Seconds that each of a person's calls took, one after the other."""
     took = []
-    async with httpx.AsyncClient(base_url=caller.site.url, headers=caller.client.headers, timeout=60) as client:
+    async with httpx.AsyncClient(
+        base_url=caller.site.url, headers=caller.client.headers, timeout=PATIENCE_SECONDS
+    ) as client:
         ends = time.monotonic() + seconds
         while time.monotonic() < ends:
             began = time.monotonic()

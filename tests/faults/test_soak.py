@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from tests.support.site import UNLIMITED, Site, running_site, wait_until, wait_until_ready
+from tests.support.waiting import PATIENCE_SECONDS
 from tests.support.webs import web_server
 
 MINUTES = float(os.environ.get("MNESIS_SOAK_MINUTES", "10"))
@@ -51,7 +52,9 @@ def test_hours_of_turns_leak_nothing_and_lose_nothing(site: Site) -> None:
 
 def talk(site: Site, key: str, ends: float) -> int:
     """One person who sends one message after the other into one session; returns how many were answered."""
-    with httpx.Client(base_url=f"{site.url}/api", headers={"Authorization": f"Bearer {key}"}, timeout=60) as client:
+    with httpx.Client(
+        base_url=f"{site.url}/api", headers={"Authorization": f"Bearer {key}"}, timeout=PATIENCE_SECONDS
+    ) as client:
         session = client.post("/sessions", json={"model": "demo"}).raise_for_status().json()["id"]
         turns = 0
         while time.monotonic() < ends:

@@ -15,7 +15,7 @@ from mnesis_core.records import TurnState
 from sessions_app.record import turn_store
 from sessions_app.record.change import change
 from sessions_app.record.session_queries import load_session
-from tests.support.children import run_child
+from tests.support.children import CHILD_SECONDS, run_child
 from tests.support.databases import ask
 from tests.support.promises import Word, broken_promises
 from tests.support.record_check import faults_of_record
@@ -34,7 +34,7 @@ def test_killed_writers_lose_nothing_that_was_acknowledged(alice: User, kills: i
     sessions = [create_session(owner=alice, config={"turn": {"lease_seconds": LEASE_SECONDS}}).id for _ in range(3)]
     seed = random.randrange(10**6)
     print("seed", seed)
-    printed = run_child("tests.support.writers", ",".join(sessions), 3, kills, seed, seconds=60 + kills)
+    printed = run_child("tests.support.writers", ",".join(sessions), 3, kills, seed, seconds=CHILD_SECONDS + kills)
     words = [read_word(line) for line in printed.splitlines()]
     for session in sessions:
         use_again(session, alice)

@@ -90,7 +90,7 @@ def caller_for(site: Site, username: str) -> Caller:
     made = site.manage("apikey", "create", username)
     assert made.returncode == 0, made.stderr
     key = made.stdout.strip().splitlines()[-1]
-    client = httpx.Client(base_url=site.url, headers={"Authorization": f"Bearer {key}"}, timeout=60)
+    client = httpx.Client(base_url=site.url, headers={"Authorization": f"Bearer {key}"}, timeout=PATIENCE_SECONDS)
     return Caller(site=site, key=key, client=client)
 
 

@@ -8,6 +8,7 @@ import pytest
 from openai import OpenAI
 
 from tests.journeys.conftest import Caller
+from tests.support.waiting import PATIENCE_SECONDS
 
 WINDOW = 16_000
 CRATES = 24
@@ -24,7 +25,7 @@ def small_model(caller: Caller) -> str:
 
 @pytest.mark.parametrize("turns", [40, pytest.param(300, marks=pytest.mark.soak)])
 def test_a_detail_of_the_beginning_is_found_after_many_turns(caller: Caller, small_model: str, turns: int):
-    with OpenAI(base_url=f"{caller.site.url}/v1", api_key=caller.key, timeout=120) as client:
+    with OpenAI(base_url=f"{caller.site.url}/v1", api_key=caller.key, timeout=PATIENCE_SECONDS) as client:
         session = caller.new_session(model=small_model, config={"compaction": {"summary_target_tokens": 500}})
         for number in range(turns - 1):
             ask(client, small_model, session, cargo(number))

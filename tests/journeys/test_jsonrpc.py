@@ -13,6 +13,7 @@ import pytest
 
 from tests.journeys.conftest import Caller
 from tests.support.site import ROOT
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 class Pipe:
@@ -82,5 +83,6 @@ def test_hostile_lines_end_nothing(pipe: Pipe) -> None:
 
 
 def test_ctrl_c_ends_it_though_its_input_goes_on(pipe: Pipe) -> None:
+    pipe.call("session/list")  # it has begun
     pipe.process.send_signal(signal.SIGINT)
-    assert pipe.process.wait(timeout=60) == 130
+    assert pipe.process.wait(timeout=PATIENCE_SECONDS) == 130

@@ -84,6 +84,7 @@ def held_claims(text: str, told: list[Told]) -> list[Claim]:
     return [claim for claim in align(text, told) if claim.support in HELD]
 
 
+@pytest.mark.slow
 def test_real_sentences_are_found_and_changed_ones_are_caught(talks: list[Talk]) -> None:
     chance = random.Random(1)
     demo = [summarise(talk.text, 200) for talk in talks]

@@ -16,13 +16,14 @@ from mcp.client.streamable_http import streamable_http_client
 from tests.journeys.conftest import Caller
 from tests.journeys.test_a_session_compacts_itself import STORY
 from tests.support.site import ROOT
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 @asynccontextmanager
 async def over_http(caller: Caller) -> AsyncIterator[Client]:
     headers = {"Authorization": f"Bearer {caller.key}"}
     async with (
-        httpx2.AsyncClient(headers=headers, timeout=60) as http,
+        httpx2.AsyncClient(headers=headers, timeout=PATIENCE_SECONDS) as http,
         Client(streamable_http_client(f"{caller.site.url}/mcp", http_client=http)) as client,
     ):
         yield client

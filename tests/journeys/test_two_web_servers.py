@@ -13,6 +13,7 @@ import pytest
 
 from tests.journeys.conftest import Caller, read_until
 from tests.support.site import ROOT, free_port, stop, wait_until
+from tests.support.waiting import PATIENCE_SECONDS
 
 ROUNDS = 10
 
@@ -24,7 +25,7 @@ def other(caller: Caller) -> Iterator[Caller]:
     command = [sys.executable, "-m", "daphne", "-b", "127.0.0.1", "-p", str(port), "mnesis_site.asgi:application"]
     server = subprocess.Popen(command, cwd=ROOT, env=caller.site.environment, stderr=subprocess.DEVNULL)
     headers = {"Authorization": f"Bearer {caller.key}"}
-    with httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=60) as client:
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=PATIENCE_SECONDS) as client:
         wait_until(lambda: answers(client))
         yield Caller(site=caller.site, key=caller.key, client=client, port=port)
     stop(server)

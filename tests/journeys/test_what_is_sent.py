@@ -11,6 +11,7 @@ import pytest
 
 from tests.journeys.conftest import Caller
 from tests.support.site import Site
+from tests.support.waiting import PATIENCE_SECONDS
 
 COMPRESSED = {"Accept-Encoding": "gzip"}
 TEXT = "Every word of it counts. " * 500
@@ -19,7 +20,7 @@ TEXT = "Every word of it counts. " * 500
 @pytest.fixture(scope="module")
 def nobody(site: Site) -> Iterator[httpx.Client]:
     """A browser without a cookie."""
-    with httpx.Client(base_url=site.url, timeout=60) as client:
+    with httpx.Client(base_url=site.url, timeout=PATIENCE_SECONDS) as client:
         yield client
 
 

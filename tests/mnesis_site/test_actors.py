@@ -51,6 +51,7 @@ READS = {
         "test",
         "testserver",
         "rebuild_search",
+        "reencrypt_keys",
         "fill_vectors",
         "makemessages",
     ),

@@ -122,6 +122,7 @@ def test_a_password_that_is_hashed_within_a_transaction_leaves_it_open(transacti
     assert User.objects.count() == 2
 
 
+@pytest.mark.slow
 def test_a_mark_at_the_end_of_a_hash_is_no_part_of_what_it_proves() -> None:
     hasher = sign_in.LanedPBKDF2PasswordHasher()
     plain = hasher.encode("high-tide-at-ten", "salt" * 5 + "xx")

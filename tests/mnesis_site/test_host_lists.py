@@ -15,6 +15,7 @@ from mnesis_site.management.commands.up import is_loopback
 from tests.sessions_app.test_models_page import ENTERED
 from tests.support.openai_server import OpenAIServer
 from tests.support.site import ROOT, Site, environment_for, running_site
+from tests.support.waiting import PATIENCE_SECONDS
 
 COUNTS = """
 from mnesis_site.settings import MNESIS
@@ -31,7 +32,7 @@ def token(page: httpx.Response) -> str:
 
 def entered(site: Site, api_base: str) -> str:
     """What the page says to an administrator who enters a model."""
-    with httpx.Client(base_url=site.url, follow_redirects=True, timeout=60) as client:
+    with httpx.Client(base_url=site.url, follow_redirects=True, timeout=PATIENCE_SECONDS) as client:
         site.sign_in(client)
         values = ENTERED | {"litellm_model": "openai/ok", "api_base": api_base, "api_key_env": ""}
         sent = values | {"csrfmiddlewaretoken": token(client.get("/models/add/"))}

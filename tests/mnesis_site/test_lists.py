@@ -61,6 +61,7 @@ def session_id(ines: User) -> str:
     return session.id
 
 
+@pytest.mark.slow
 def test_every_list_takes_the_cursor_that_it_gives() -> None:
     lists = parameters_of_lists()
     assert len(lists) >= 10

@@ -71,6 +71,7 @@ def administration() -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_no_page_shows_a_session_of_somebody_else_past_the_place(
     alice: Person, things: Things, staff: Client, closing: Callable[[], None]
 ) -> None:

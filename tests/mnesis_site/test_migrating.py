@@ -20,6 +20,7 @@ from sessions_app.database.guards.known_databases import emptied, is_known, miss
 from sessions_app.database.guards.migrating import one_at_a_time
 from tests.support.databases import site_database
 from tests.support.site import DATABASE, ROOT, environment_for, free_port, lay_database, manage, stop, wait_until
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.both_databases
 
@@ -114,7 +115,7 @@ def test_who_waits_says_so_and_goes_on_when_the_other_is_killed(tmp_path: Path) 
                 wait_until(lambda: "Waiting for another process that migrates" in waiter.read_text())
                 assert process.poll() is None
                 killed.kill()
-                assert process.wait(timeout=120) == 0
+                assert process.wait(timeout=PATIENCE_SECONDS) == 0
 
 
 def test_a_database_is_named_by_its_place_in_the_data_directory_or_by_its_server(tmp_path: Path) -> None:

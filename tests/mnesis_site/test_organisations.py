@@ -102,6 +102,7 @@ def shown(answer: Any) -> bytes:
     return b"".join(answer.streaming_content) if answer.streaming else answer.content
 
 
+@pytest.mark.slow
 def test_no_address_shows_it(alice: Person, things: Things) -> None:
     client = Client(headers={"Host": "localhost"}, raise_request_exception=True)
     client.force_login(User.objects.get(pk=alice.owner_id))
@@ -147,6 +148,7 @@ def body_of(schema: dict[str, Any], document: dict[str, Any]) -> Any:
     return schema.get("enum", ["x"])[0]
 
 
+@pytest.mark.slow
 def test_no_call_changes_it(alice: Person, things: Things) -> None:
     client = Client(headers={"Host": "localhost"})
     client.force_login(User.objects.get(pk=alice.owner_id))

@@ -15,6 +15,7 @@ from agents_app.store import put_listing, put_server
 from files_app.intake import keep_file
 from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.turns.mcp_servers import ListedTool, ServerAddress, take_listing
+from sessions_app.assistants import assistant_store
 from sessions_app.llm.model_store import Audience, enter_model
 from sessions_app.models import MessagePart
 from sessions_app.record import message_store, session_store
@@ -48,9 +49,12 @@ def add_one_of_each(owner: User, session_id: str, number: int) -> None:
     finish(session_id, run)
     add_facts(session_id, messages[0], f"{number}")
     settled_run(session_id, path=f"/{number}.jsonl")
+    assistant_store.create_assistant(owner_id=owner.pk, name=f"assistant {number}")
     keep_file(session_id, owner_id=owner.pk, path="notes.txt", chunks=[f"version {number}".encode()])
     child = session_store.create_session(owner=owner, model="demo", title=f"Child {number}", parent_id=session_id)
-    for place in (child, add_session(owner, f"hidden {number}"), add_session(make_user(f"person {number}"))):
+    person = make_user(f"person {number}")
+    person.groups.set(Group.objects.all())
+    for place in (child, add_session(owner, f"hidden {number}"), add_session(person)):
         add_turn(place, f"a script of {number}")
     audience = Audience(groups=[Group.objects.create(name=f"group {number}")], users=[owner])
     spec = ModelSpec(alias=f"model {number}", litellm_model="openai/x", context_window=8_000, max_output_tokens=900)

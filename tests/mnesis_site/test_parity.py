@@ -22,6 +22,7 @@ from agents_app.turns import lifecycle
 from agents_app.turns.claim import claim_turn
 from agents_app.turns.runner import runner
 from mnesis_core.errors import (
+    AssistantNotFoundError,
     AtCapacity,
     DatabaseUnavailable,
     InvalidRequest,
@@ -36,6 +37,7 @@ from mnesis_core.errors import (
 )
 from mnesis_core.records import SessionRecord
 from mnesis_site.asgi import application
+from sessions_app.assistants import assistant_store
 from sessions_app.conf import site_config
 from sessions_app.llm.model_store import create_key
 from tests.mnesis_site.test_sockets import open_socket
@@ -55,6 +57,7 @@ class Wish:
     session_id: str = ""
     message: Any = "Hello"
     model: str = ""
+    assistant: str = ""
     scope: str = "all"
 
 
@@ -69,7 +72,8 @@ def rest(wish: Wish) -> Told:
         "interrupt": f"/api/sessions/{wish.session_id}/interrupt",
         "create": "/api/sessions",
     }[wish.verb]
-    body = {"message": wish.message} if wish.verb == "turn" else {"model": wish.model}
+    new = {"model": wish.model, "assistant_id": wish.assistant}
+    body = {"message": wish.message} if wish.verb == "turn" else new
     error = program(wish).post(path, body, content_type="application/json").json()["error"]
     return error["code"], error["message"]
 
@@ -77,11 +81,12 @@ def rest(wish: Wish) -> Told:
 def rpc(wish: Wish) -> Told:
     method = {"turn": "turn/start", "interrupt": "session/interrupt", "create": "session/create"}[wish.verb]
     params = {"session_id": wish.session_id, "message": wish.message}
+    new = {"model": wish.model, "assistant_id": wish.assistant}
     asked = {
         "jsonrpc": "2.0",
         "id": 1,
         "method": method,
-        "params": params if wish.verb != "create" else {"model": wish.model},
+        "params": params if wish.verb != "create" else new,
     }
     error = program(wish).post("/rpc", asked, content_type="application/json").json()["error"]
     return error["data"]["code"], error["message"]
@@ -89,7 +94,11 @@ def rpc(wish: Wish) -> Told:
 
 def mcp(wish: Wish) -> Told:
     tool = {"turn": "mnesis_resume", "interrupt": "mnesis_interrupt", "create": "mnesis_run"}[wish.verb]
-    given = {"session_id": wish.session_id, "message": wish.message, "model": wish.model}
+    given = {
+        "turn": {"session_id": wish.session_id, "message": wish.message},
+        "interrupt": {"session_id": wish.session_id},
+        "create": {"message": wish.message, "model": wish.model, "assistant": wish.assistant},
+    }[wish.verb]
     caller = caller_of(wish.user, may_write=wish.scope == "all")
 
     async def call() -> Told:
@@ -102,7 +111,8 @@ def mcp(wish: Wish) -> Told:
 
 
 def openai(wish: Wish) -> Told:
-    body = {"model": wish.model or "demo", "messages": [{"role": "user", "content": wish.message}]}
+    model = f"assistant/{wish.assistant}" if wish.assistant else wish.model or "demo"
+    body = {"model": model, "messages": [{"role": "user", "content": wish.message}]}
     headers = {"X-Mnesis-Session": wish.session_id} if wish.session_id else {}
     error = (
         program(wish)
@@ -136,7 +146,7 @@ def command(wish: Wish) -> Told:
     words = {
         "turn": ("resume", wish.session_id, wish.message),
         "interrupt": ("sessions", "interrupt", wish.session_id),
-        "create": ("run", "--model", wish.model, wish.message),
+        "create": ("run", "--model", wish.model, "--assistant", wish.assistant, wish.message),
     }[wish.verb]
     output = io.StringIO()
     with pytest.raises(CommandError):
@@ -245,6 +255,17 @@ def test_a_model_that_is_not_there(alice: User) -> None:
     told = {endpoint.__name__: endpoint(wish) for endpoint in (rest, rpc, mcp, openai, command)}
     assert {code for code, _ in told.values()} == {ModelNotFoundError.code}
     assert len({words for _, words in told.values()}) == 1, told
+
+
+@pytest.mark.parametrize("id", ["asst_nobody", "x", "\u202ea\0"])
+def test_an_assistant_that_is_not_there(alice: User, id: str) -> None:
+    expect(AssistantNotFoundError(), Wish(verb="create", user=alice, assistant=id), but=(socket,))
+
+
+def test_somebody_elses_assistant(alice: User) -> None:
+    eve = User.objects.create_user("eve")
+    assistant = assistant_store.create_assistant(owner_id=alice.pk, name="Pilot")
+    expect(AssistantNotFoundError(), Wish(verb="create", user=eve, assistant=assistant.id), but=(socket,))
 
 
 def test_a_key_for_reading(alice: User, session: SessionRecord) -> None:

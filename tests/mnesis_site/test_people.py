@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from django.contrib.admin.models import LogEntry
@@ -13,7 +14,9 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from mnesis_core.network.people import State
 from mnesis_site.people import people_store
+from mnesis_site.people.accounts import list_accounts, standing_of
 from sessions_app.llm.model_store import create_key, list_keys
 from sessions_app.llm.spending_store import load_account_limits, put_account_limits
 from sessions_app.record.organisation_store import home_of
@@ -122,6 +125,45 @@ def test_the_list_goes_on_and_takes_as_many_queries_for_many(inspector: Client) 
         more = re.search(r'hx-get="(/people/\?[^"]*cursor=[^"]*)"', page)
         url = more[1].replace("&amp;", "&") if more else ""
     assert seen == [user.username for user in users]
+
+
+def test_a_state_finds_the_accounts_that_the_list_shows_in_it(inspector: Client, ada: User) -> None:
+    with_password("active")
+    passwords = {"reset": "!", "invited": "!x", "empty": "", "closed": "x", "closed without": "!"}
+    User.objects.bulk_create(
+        User(username=name, password=password, is_active="closed" not in name) for name, password in passwords.items()
+    )
+    everyone = list_accounts(standing_of(ada), limit=99)
+    assert {account.state for account in everyone} == set(State)
+    for state in State:
+        found = list_accounts(standing_of(ada), state=state, limit=99)
+        assert found == [account for account in everyone if account.state is state]
+        assert [account.name for account in found] == re.findall(
+            r"([\w ]+)</bdi></a>", text(inspector, "/people/", state=state)
+        )
+
+
+def test_a_state_goes_with_a_search_and_stays_in_what_loads_more(inspector: Client) -> None:
+    User.objects.bulk_create(User(username=f"gone {number:03}", password="!", is_active=False) for number in range(60))
+    with_password("gone home")
+    page = inspector.get("/people/", {"q": "gone", "state": "closed"}, headers={"HX-Target": "people-found"})
+    assert page.headers["HX-Push-Url"] == "/people/?q=gone&state=closed"
+    [more] = re.findall(r'hx-get="([^"]*)"', page.content.decode())
+    rest = text(inspector, more.replace("&amp;", "&"))
+    assert "gone 059" in rest
+    assert "gone home" not in page.content.decode() + rest
+
+
+@pytest.mark.parametrize("state", ["nosuch", "ACTIVE", "\x00", "\ud800", "\u202e", "x" * 10_000])
+def test_a_state_that_is_none_is_any(inspector: Client, state: str) -> None:
+    page = inspector.get("/people/?state=" + quote(state, errors="surrogatepass"))
+    assert ">ada<" in page.content.decode()
+
+
+def test_a_state_that_no_one_is_in_leads_to_everyone(inspector: Client) -> None:
+    page = text(inspector, "/people/", state="closed")
+    assert "No one was found in this state." in page
+    assert 'href="/people/">Show everyone' in page
 
 
 @pytest.mark.parametrize(

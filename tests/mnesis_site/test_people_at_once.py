@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
 import pytest
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from django.db import connection
 
-from mnesis_core.errors import AccountChanged, InvalidRequest, MnesisError, PermissionDenied
+from mnesis_core.errors import AccountChanged, InvalidRequest, MnesisError, NotFound, PermissionDenied
 from mnesis_core.network.people import Role
 from mnesis_site.people import people_store
 from mnesis_site.people.accounts import account_of
@@ -65,3 +65,35 @@ def test_one_name_is_given_once() -> None:
         people_store.invite(ada.pk, username="nora", email="", role=Role.MEMBER, groups=[])
 
     assert sorted(map(str, at_once(inviting, inviting))) == sorted(map(str, [None, InvalidRequest]))
+
+
+def test_one_name_is_given_to_one_group() -> None:
+    ada = User.objects.create_superuser("ada")
+
+    def creating() -> None:
+        people_store.create_group(ada.pk, "Writers")
+
+    assert sorted(map(str, at_once(creating, creating))) == sorted(map(str, [None, InvalidRequest]))
+
+
+def test_no_one_is_put_into_a_group_while_it_is_deleted() -> None:
+    ada, eve = (User.objects.create_superuser(name) for name in ("ada", "eve"))
+    group = Group.objects.create(name="Writers")
+    deleted, added = at_once(
+        lambda: people_store.delete_group(ada.pk, group.pk),
+        lambda: people_store.set_membership(eve.pk, eve.pk, group.pk, is_member=True),
+    )
+    assert deleted is None
+    assert added in (None, NotFound)
+    assert not User.groups.through.objects.exists()
+
+
+def test_a_group_that_was_deleted_since_the_form_offered_it_is_not_given() -> None:
+    ada, bob = User.objects.create_superuser("ada"), User.objects.create_user("bob")
+    writers, gone = (Group.objects.create(name=name) for name in ("Writers", "Gone"))
+    chosen = [writers.pk, gone.pk]
+    people_store.delete_group(ada.pk, gone.pk)
+    nora = people_store.invite(ada.pk, username="nora", email="", role=Role.MEMBER, groups=chosen)
+    version = account_of(bob).version
+    people_store.change_account(ada.pk, bob.pk, role=Role.MEMBER, email="", groups=chosen, version=version)
+    assert set(nora.groups.all()) == set(bob.groups.all()) == {writers}

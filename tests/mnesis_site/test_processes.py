@@ -15,6 +15,7 @@ from django.db import OperationalError
 
 from mnesis_site.management.commands.up import Command
 from mnesis_site.processes import SILENT_SECONDS, Child, Tree, Watchdog
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 @pytest.fixture
@@ -78,7 +79,7 @@ def test_a_frozen_child_is_ended_after_a_while_and_not_before() -> None:
         assert popen.poll() is None
     now = last_sign + SILENT_SECONDS + 5
     watchdog.look(now)
-    assert popen.wait(20) == -signal.SIGKILL
+    assert popen.wait(PATIENCE_SECONDS) == -signal.SIGKILL
     assert said == ["The worker gave no sign of life for 120 seconds and is killed."]
 
 
@@ -91,4 +92,4 @@ def test_a_child_that_is_slow_to_start_has_as_long() -> None:
     watchdog.look(1_000.0 + SILENT_SECONDS - 1)
     assert popen.poll() is None
     child.signal_group(signal.SIGKILL)
-    popen.wait(20)
+    popen.wait(PATIENCE_SECONDS)

@@ -44,6 +44,7 @@ def described() -> dict[str, list[str]]:
     }
 
 
+@pytest.mark.slow
 def test_every_call_refuses_a_parameter_that_it_does_not_take() -> None:
     assert len(OPERATIONS) > 60
     for name, operation in OPERATIONS.items():

@@ -17,6 +17,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from tests.support.site import Site, environment_for, lay_database, manage, running_site, wait_until, wait_until_ready
+from tests.support.waiting import PATIENCE_SECONDS
 
 PASSWORD = "high-tide-at-ten"
 SET_PASSWORD = (
@@ -77,7 +78,7 @@ def test_a_killed_worker_is_started_again_and_leaves_no_orphan(site: Site) -> No
     cluster = next(child for child in site.processes()[1:] if "qcluster" in child.cmdline())
     old = [cluster, *cluster.children(recursive=True)]
     cluster.kill()
-    _gone, alive = psutil.wait_procs(old, timeout=30)
+    _gone, alive = psutil.wait_procs(old, timeout=PATIENCE_SECONDS)
     assert not alive
     wait_until(lambda: any("qcluster" in child.cmdline() for child in site.processes()))
     assert "The worker stopped by itself (status -9) and is started again." in site.output()
@@ -91,7 +92,7 @@ if sys.platform == "linux":  # no other system tells a child of its parent's dea
         wait_until_ready(site)
         tree = site.processes()
         site.launcher.kill()
-        _gone, alive = psutil.wait_procs(tree, timeout=60)
+        _gone, alive = psutil.wait_procs(tree, timeout=PATIENCE_SECONDS)
         assert not alive
 
 
@@ -104,8 +105,8 @@ def test_ctrl_c_leaves_no_process_and_the_next_start_prints_a_fresh_link_until_a
         tree, unused = site.processes(), site.sign_in_link()
         assert len(tree) >= 6  # the launcher, the web server, and the cluster: main, guard, worker, monitor, pusher
         site.launcher.send_signal(signal.SIGINT)
-        assert site.launcher.wait(timeout=60) == 0
-        _gone, alive = psutil.wait_procs(tree, timeout=10)
+        assert site.launcher.wait(timeout=PATIENCE_SECONDS) == 0
+        _gone, alive = psutil.wait_procs(tree, timeout=PATIENCE_SECONDS)
         assert not alive
     with running_site(tmp_path) as site:
         assert site.sign_in_link()

@@ -41,6 +41,7 @@ WORKS = {
 ADMINISTERS = {
     *("changepassword", "createsuperuser", "apikey", "limit", "model", "mcp", "roles", "sendtestemail"),
     *("createcachetable", "clearsessions", "remove_stale_contenttypes", "rebuild_search", "fill_vectors"),
+    "reencrypt_keys",
 }
 """They write tables that are not of the record."""
 REFUSES = {"flush", "loaddata", "migrate", "test", "testserver", "move_database"}

@@ -28,6 +28,7 @@ def test_the_index_names_every_how_to(ask: Ask) -> None:
         assert f'href="/help/{name}/"' in page
 
 
+@pytest.mark.slow
 def test_every_page_is_drawn_and_its_links_lead_somewhere(ask: Ask) -> None:
     pages = {f"/help/{name}/": ask(f"/help/{name}/") for name in _titles()}
     assert len(set(pages.values())) > 30

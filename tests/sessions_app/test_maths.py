@@ -23,6 +23,7 @@ from sessions_app.pages.markdown import (
     draw_formula,
     render_markdown,
 )
+from tests.support.waiting import PATIENCE_SECONDS
 
 TAG = re.compile(r"<(/?)([^\s>/]*)((?:\s[^>]*)?)>")
 ATTRIBUTE = re.compile(r'([\w-]+)="([^"]*)"')
@@ -146,7 +147,9 @@ thread = threading.Thread(target=draw)
 thread.start()
 thread.join()
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
+    )
     assert (done.returncode, done.stdout.strip()) == (0, "done"), done.stderr
 
 

@@ -560,6 +560,7 @@ def test_a_long_session_is_read_on_and_its_queries_do_not_grow(owner: Client, gu
     assert guest.get(f"{paths[1]}messages/?after=x").status_code == 422
 
 
+@pytest.mark.slow
 def test_the_page_of_links_lists_all_with_who_opened_them(
     owner: Client, guest: Client, alice: User, harbour: str
 ) -> None:

@@ -260,7 +260,7 @@ def test_processes_that_race_for_one_day_never_pass_its_limit() -> None:
     alice = make_user("alice")
     spending_store.put_account_limits(alice.pk, {"day": {"tokens": DAY}})
     sessions = [new_session(alice) for _ in range(PROCESSES)]
-    printed = run_child("tests.support.spenders", ",".join(sessions), 73, seconds=60)
+    printed = run_child("tests.support.spenders", ",".join(sessions), 73)
     calls = [int(line) for line in printed.split()]
     [line] = lines(sessions[0])
     assert (len(calls), line.spent) == (PROCESSES, 73 * sum(calls))

@@ -27,7 +27,7 @@ SHARED = Bucket(name=("shared",), attempts=3, seconds=60.0)
 @pytest.mark.slow
 def test_of_many_processes_no_more_try_than_one_would(transactional_db: None) -> None:
     with ThreadPoolExecutor(PROCESSES) as processes:
-        done = processes.map(lambda _: run_child("tests.support.triers", 20, seconds=120), range(PROCESSES))
+        done = processes.map(lambda _: run_child("tests.support.triers", 20), range(PROCESSES))
         assert sum(map(int, done)) == BUCKETS[0].attempts
     assert seconds_to_wait(BUCKETS) > 0
 

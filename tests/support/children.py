@@ -14,6 +14,8 @@ from django.db import connection
 
 from tests.support.site import ROOT, environment_for
 
+CHILD_SECONDS = 600.0
+"""A child that hangs runs so long; any other takes seconds, or a minute on a busy machine."""
 # The end is sudden: connections that are still open would be closed by a Python that is half gone.
 RUN = """
 import django, importlib, os, sys
@@ -38,7 +40,7 @@ def another_process() -> Iterator[tuple[str, subprocess.Popen[str]]]:
             process.kill()
 
 
-def run_child(module: str, *arguments: object, seconds: float, **environment: str) -> str:
+def run_child(module: str, *arguments: object, seconds: float = CHILD_SECONDS, **environment: str) -> str:
     """Run ``main`` of a module with Django set up, on this run's database or what the environment names.
 
     Returns what it printed.
@@ -48,7 +50,7 @@ def run_child(module: str, *arguments: object, seconds: float, **environment: st
     return run_main(module, *arguments, seconds=seconds, environment=everything)
 
 
-def run_main(module: str, *arguments: object, seconds: float, environment: dict[str, str]) -> str:
+def run_main(module: str, *arguments: object, seconds: float = CHILD_SECONDS, environment: dict[str, str]) -> str:
     """Run ``main`` of a module with Django set up and with this environment; returns what it printed."""
     done = subprocess.run(
         [sys.executable, "-c", RUN, module, *map(str, arguments)],

@@ -6,6 +6,8 @@ import asyncio
 import threading
 from types import TracebackType
 
+from tests.support.waiting import PATIENCE_SECONDS
+
 STREAMS = (b"text/event-stream", b"application/x-ndjson")
 """Content types of what may be cut."""
 
@@ -31,7 +33,7 @@ class CuttingProxy:
 
     def __enter__(self) -> CuttingProxy:
         self._thread.start()
-        if not self._ready.wait(10):
+        if not self._ready.wait(PATIENCE_SECONDS):
             raise RuntimeError("the proxy did not start")
         return self
 

@@ -109,6 +109,7 @@ def write(owner: User) -> dict[str, str]:
         "alias": alias,
         "report_id": _make_report(),
         "account_id": str(_make_account()),
+        "group_id": str(Group.objects.get(name=ONE_LINE).pk),
     }
 
 

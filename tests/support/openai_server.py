@@ -18,6 +18,7 @@ from types import TracebackType
 
 from tests.support.openai_exchange import TEXT, WORDS, Exchange, Received
 from tests.support.openai_scenarios import SCENARIOS, no_such_model
+from tests.support.waiting import PATIENCE_SECONDS
 
 __all__ = ["TEXT", "WORDS", "OpenAIServer"]
 
@@ -49,7 +50,7 @@ class OpenAIServer:
     def __enter__(self) -> OpenAIServer:
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
         self._thread.start()
-        if not self._ready.wait(10):
+        if not self._ready.wait(PATIENCE_SECONDS):
             raise RuntimeError("the model server did not start")
         return self
 

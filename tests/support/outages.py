@@ -17,7 +17,8 @@ from pathlib import Path
 import psutil
 import redis
 
-from tests.support.site import free_port, wait_until
+from tests.support.site import free_port, migrate, one_at_a_time, shared_folder, wait_until
+from tests.support.waiting import PATIENCE_SECONDS
 
 DISK_SIZE = "48m"
 SPARE_BYTES = 1 << 20
@@ -42,11 +43,14 @@ class Outage(ABC):
 class Postgres(Outage):
     """A cluster of its own, stopped and started."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, like: Path | None = None) -> None:
         [*_, initdb] = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
         self.bin, self.data, self.port = initdb.parent, folder / "data", free_port()
         self.settings = {"DATABASE_URL": self.url(self.port)}
-        self._run("initdb", "-U", "mnesis", "-A", "trust", "-E", "UTF8")
+        if like:
+            subprocess.run(["cp", "--archive", like, self.data], check=True)
+        else:
+            self._run("initdb", "-U", "mnesis", "-A", "trust", "-E", "UTF8")
         self.end()
 
     @staticmethod
@@ -58,7 +62,7 @@ class Postgres(Outage):
         # PostgreSQL refuses to run as root.
         other = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"] if os.getuid() == 0 else []
         command = [*other, str(self.bin / program), "-D", str(self.data), *arguments]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=120)
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=PATIENCE_SECONDS)
 
     def begin(self) -> None:
         """Stop the cluster: every connection ends, new ones are refused."""
@@ -224,13 +228,17 @@ class FullDisk(Outage):
 
 
 @contextmanager
-def own_postgres() -> Iterator[Postgres]:
-    """A cluster for the length of the block."""
+def own_postgres(*, is_prepared: bool = True) -> Iterator[Postgres]:
+    """A cluster for the length of the block.
+
+    :param is_prepared: whether its database has been through the migrations
+    """
+    like = migrated_cluster() if is_prepared else None
     folder = Path(tempfile.mkdtemp(prefix="own-postgres-"))
     if os.getuid() == 0:
         shutil.chown(folder, "postgres")
     try:
-        server = Postgres(folder)
+        server = Postgres(folder, like=like)
         try:
             yield server
         finally:
@@ -240,6 +248,19 @@ def own_postgres() -> Iterator[Postgres]:
                 server._run("pg_ctl", "-w", "-m", "immediate", "stop")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def migrated_cluster() -> Path:
+    """The files of a cluster whose database the migrations have been through: going through them takes many seconds."""
+    folder = shared_folder() or Path(os.environ["MNESIS_DATA_DIR"])
+    files = folder / "cluster"
+    with one_at_a_time(folder):
+        if not files.exists():
+            with own_postgres(is_prepared=False) as server:
+                migrate(folder, **server.settings)
+                server.begin()
+                shutil.move(server.data, files)
+    return files
 
 
 @contextmanager

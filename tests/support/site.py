@@ -28,7 +28,9 @@ UNLIMITED = "[requests]\nper_second = 100_000\nburst = 100_000\n"
 """Part of a configuration for tests in which one key asks what many people would."""
 SHARED = "MNESIS_TEST_SHARED"
 """The variable that names a directory for all processes of a run; each has its own without (``python -m tests.everything``)."""
-OURS = ("DATABASE_URL", "REDIS_URL", "SECRET_KEY", "ALLOWED_HOSTS", "DEBUG")
+MIGRATION_SECONDS = 900.0
+"""All migrations, once for a whole run, on a machine that does much else: without them no test of it could pass."""
+OURS = ("DATABASE_URL", "REDIS_URL", "SECRET_KEY", "SECRET_KEY_FALLBACKS", "ALLOWED_HOSTS", "DEBUG")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +129,8 @@ def migrated_file() -> Path:
 
 
 def migrate(directory: Path, **settings: str) -> None:
-    done = manage("migrate", "--verbosity=0", environment=environment_for(directory, **settings))
+    environment = environment_for(directory, **settings)
+    done = manage("migrate", "--verbosity=0", environment=environment, seconds=MIGRATION_SECONDS)
     assert done.returncode == 0, done.stderr
 
 

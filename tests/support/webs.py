@@ -8,6 +8,7 @@ from contextlib import suppress
 import psutil
 
 from tests.support.site import Site, wait_until, wait_until_ready
+from tests.support.waiting import PATIENCE_SECONDS
 
 WEB = "mnesis_site.server"
 
@@ -22,7 +23,7 @@ def end_web(site: Site, how: signal.Signals) -> None:
     """Signal the web process: SIGKILL is what the kernel does when memory is short."""
     web = web_server(site)
     web.send_signal(how)
-    web.wait(60)
+    web.wait(PATIENCE_SECONDS)
 
 
 def wait_until_it_runs_again(site: Site) -> None:

@@ -25,7 +25,8 @@ class Command(terminal.EndpointCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("message", nargs="*", help="the message; '-' or nothing reads standard input")
-        parser.add_argument("--model", default="")
+        parser.add_argument("--assistant", metavar="ID", default="", help="begin with this assistant (asst_…)")
+        parser.add_argument("--model", default="", help="default: the assistant's model, else the site's")
         parser.add_argument("--title", default="")
         parser.add_argument("--system-prompt", default="")
         parser.add_argument("--host", metavar="NAME", default="", help="stay alive for messages of peers, by this name")
@@ -35,6 +36,7 @@ class Command(terminal.EndpointCommand):
         user, message = find_user(options["user"]), terminal.read_message(options["message"])
         session = lifecycle.create_session(
             owner=user,
+            assistant_id=options["assistant"],
             model=options["model"],
             title=options["title"],
             system_prompt=options["system_prompt"],

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Literal
 
-from mnesis_core.errors import InvalidRequest, RequestTooLarge
+from mnesis_core.errors import InvalidRequest, RequestTooLarge, gettext_noop
 from mnesis_core.files.detection import zip_list
 from mnesis_core.files.source import Findings, Source, Unreadable, counted, listed, shown
 
@@ -170,7 +170,9 @@ class ZipMembers:
             if problem := _problem(name, is_link=stat.S_ISLNK(info.external_attr >> 16)):
                 raise InvalidRequest(f"{shown(name)} in the zip archive is {problem}", field="file")
             if name in self._infos:
-                raise InvalidRequest(f"{shown(name)} is in the zip archive twice", field="file")
+                raise InvalidRequest(
+                    gettext_noop("%(name)s is in the zip archive twice"), {"name": shown(name)}, field="file"
+                )
             self._infos[name] = info
 
     @property
@@ -185,7 +187,9 @@ class ZipMembers:
         """
         info = self._infos[name]
         if info.flag_bits & 1:
-            raise InvalidRequest(f"{shown(name)} in the zip archive is encrypted", field="file")
+            raise InvalidRequest(
+                gettext_noop("%(name)s in the zip archive is encrypted"), {"name": shown(name)}, field="file"
+            )
         try:
             return io.BufferedReader(_Member(self, zipfile.ZipFile(self._path).open(info)), _STEP)
         except _MEMBER_ERRORS as error:
@@ -211,13 +215,20 @@ class _Member(io.RawIOBase):
         self._archive.room -= len(data)
         if self._archive.room < 0:
             most = self._archive.most_bytes
-            raise RequestTooLarge(f"The zip archive holds more than the {most:,} bytes that an import may have.")
+            raise RequestTooLarge(
+                gettext_noop("The zip archive holds more than the %(most)s bytes that an import may have."),
+                {"most": most},
+            )
         buffer[: len(data)] = data
         return len(data)
 
 
 def _unreadable(name: str, error: Exception) -> InvalidRequest:
-    return InvalidRequest(f"{shown(name)} in the zip archive cannot be read: {shown(str(error))}", field="file")
+    return InvalidRequest(
+        gettext_noop("%(name)s in the zip archive cannot be read: %(reason)s"),
+        {"name": shown(name), "reason": shown(str(error))},
+        field="file",
+    )
 
 
 def _stream(source: Source, name: str, stream: _Bounded, file: IO[bytes]) -> Findings:

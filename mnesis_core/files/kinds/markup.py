@@ -9,7 +9,6 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
-from itertools import islice
 from typing import Any
 from xml.sax import SAXParseException
 from xml.sax.handler import ContentHandler, feature_external_ges
@@ -204,10 +203,7 @@ class _Markdown:
 
 def explore_markdown(source: Source) -> Findings:
     read = _Markdown()
-    every = source.lines()
-    for line in islice(every, MOST_LINES):
-        read.take(line)
-    covered = "all of it" if next(every, None) is None else f"the first {MOST_LINES:,} lines"
+    covered = source.feed(read.take, most=MOST_LINES)
     if not read.lines:
         raise Unreadable("it is empty")
     counts = (

@@ -179,10 +179,7 @@ class _Log:
 
 def explore_log(source: Source) -> Findings:
     read = _Log()
-    every = source.lines()
-    for line in islice(every, MOST_LOG_LINES):
-        read.take(line)
-    covered = "all of it" if next(every, None) is None else f"the first {MOST_LOG_LINES:,} lines"
+    covered = source.feed(read.take, most=MOST_LOG_LINES)
     if not read.lines:
         raise Unreadable("it has no line")
     lines = [counted(read.lines, "line")]

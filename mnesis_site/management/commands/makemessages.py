@@ -16,7 +16,7 @@ from mnesis_core.search.observation import FIELDS
 from mnesis_core.turns.mcp_servers import HINTS
 
 KEPT = {"no_location": True, "no_wrap": True, "no_obsolete": True}
-NOT_OURS = ["tests/*", "benchmarks/*", "clients/*", "docs/*", "data/*", "static/vendor/*", "mnesis_core/*"]
+NOT_OURS = ["tests/*", "benchmarks/*", "clients/*", "docs/*", "data/*", "static/vendor/*"]
 
 
 def core_texts() -> set[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Sequence
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -50,7 +52,10 @@ class Observed:
                 self._narrow(term)
 
     def _narrow(self, term: Term) -> None:
-        for name in _used_by(term) & self._measures.keys():
+        compared = {term.name}
+        if term.name == "is":
+            compared = {name for kind in term.names for name in _NEEDED.get(kind.text, ())}
+        for name in compared & self._measures.keys():
             self.rows = self.rows.alias(**{name: self._measures[name]})
         if not term.name:
             condition = self._said(term.names[0].text, _owners(()))
@@ -121,40 +126,6 @@ def _has_error(names: Sequence[Name]) -> Any:
     return Q(id__in=turns.values("session").union(calls.values("session")))
 
 
-def _has_model(names: Sequence[Name]) -> Any:
-    return named("model", names) | Q(Exists(Turn.objects.filter(named("model", names), session=OuterRef("pk"))))
-
-
-def _has_tool(names: Sequence[Name]) -> Any:
-    parts = MessagePart.objects.filter(named("tool_name", names), session=OuterRef("pk"), part_type="tool")
-    return Exists(parts)
-
-
-def _has_feedback(names: Sequence[Name]) -> Any:
-    return Exists(current_ratings().filter(session=OuterRef("pk"), thumb__in=[name.text for name in names]))
-
-
-def _has_title(names: Sequence[Name]) -> Any:
-    condition = Q()
-    for name in names:
-        condition |= Q(title__icontains=encode_text(name.text))
-    return condition
-
-
-def _is(names: Sequence[Name]) -> Any:
-    condition = Q()
-    for name in names:
-        condition |= KINDS[name.text]
-    return condition
-
-
-def _used_by(term: Term) -> set[str]:
-    """Return the measures that a condition compares with."""
-    if term.name == "is":
-        return {name for kind in term.names for name in _NEEDED.get(kind.text, ())}
-    return {term.name}
-
-
 def _sum(*columns: str) -> Combinable:
     """Return a sum over all calls of a session, from the index that has these columns."""
     total: Any = Value(0)
@@ -199,12 +170,18 @@ _CONDITIONS: dict[str, Callable[[Sequence[Name]], Any]] = {
     "person": _of_owner("username"),
     "group": _of_owner("groups__name"),
     "organisation": lambda names: Q(organisation__in=Organisation.objects.filter(named("slug", names)).values("pk")),
-    "model": _has_model,
-    "tool": _has_tool,
+    "model": lambda names: (
+        named("model", names) | Q(Exists(Turn.objects.filter(named("model", names), session=OuterRef("pk"))))
+    ),
+    "tool": lambda names: Exists(
+        MessagePart.objects.filter(named("tool_name", names), session=OuterRef("pk"), part_type="tool")
+    ),
     "error": _has_error,
     "state": lambda names: named("state", names),
     "origin": lambda names: named("origin", names),
-    "title": _has_title,
-    "is": _is,
-    "feedback": _has_feedback,
+    "title": lambda names: reduce(or_, (Q(title__icontains=encode_text(name.text)) for name in names), Q()),
+    "is": lambda names: reduce(or_, (KINDS[name.text] for name in names), Q()),
+    "feedback": lambda names: Exists(
+        current_ratings().filter(session=OuterRef("pk"), thumb__in=[name.text for name in names])
+    ),
 }

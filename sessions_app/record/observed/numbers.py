@@ -54,15 +54,20 @@ def load_course(observed: Observed, *, since: datetime, until: datetime, step: S
     except EmptyResultSet:
         return Course(by_time={})
     adapt = connection.ops.adapt_datetimefield_value
+    duration = "ROUND(EXTRACT(EPOCH FROM c.ended_at - c.created_at) * 1000)::bigint"  # in milliseconds
+    beginning = f"date_trunc('{step}', c.created_at, 'UTC')"
+    if connection.vendor == "sqlite":
+        duration = "CAST(ROUND((julianday(c.ended_at) - julianday(c.created_at)) * 86400000) AS integer)"
+        beginning = f"substr(c.created_at, 1, {10 if step is Step.DAY else 13})"
     calls = (
-        f"SELECT {_COLUMNS}, {_took()} AS took, {_beginning(step)} AS at FROM model_calls c WHERE c.created_at >= %s AND c.created_at < %s"
+        f"SELECT {_COLUMNS}, {duration} AS took, {beginning} AS at FROM model_calls c WHERE c.created_at >= %s AND c.created_at < %s"
         f" AND c.session_id IN ({sessions}) ORDER BY c.created_at DESC LIMIT {MOST_CALLS}"
     )
     values = [adapt(since), adapt(until), *of_sessions]
     sums = fetch(f"SELECT at, {_SUMS} FROM ({calls}) AS c GROUP BY at", values)
     ranked = f"SELECT at, {_ranked('took')}, {_ranked('first')} FROM ({calls}) AS c WHERE state = 'completed'"
     ranks = f"SELECT at, {_ranks_of('took')}, {_ranks_of('first')} FROM ({ranked}) AS ranked GROUP BY at"
-    took = {key: map(_whole, times) for key, *times in fetch(ranks, values)}
+    took = {key: [None if time is None else int(time) for time in times] for key, *times in fetch(ranks, values)}
     by_time = {}
     for key, *numbers in sums:
         counted = [*map(int, numbers), *took.get(key, ())]
@@ -96,25 +101,7 @@ def times_between(since: datetime, until: datetime, step: Step) -> list[datetime
     return [first + number * length for number in range(count)]
 
 
-def _took() -> str:
-    """Return the milliseconds that a call took, as an expression."""
-    if connection.vendor == "sqlite":
-        return "CAST(ROUND((julianday(c.ended_at) - julianday(c.created_at)) * 86400000) AS integer)"
-    return "ROUND(EXTRACT(EPOCH FROM c.ended_at - c.created_at) * 1000)::bigint"
-
-
-def _beginning(step: Step) -> str:
-    """Return the hour or day in which a call began, as an expression that ``_time_of`` reads."""
-    if connection.vendor == "sqlite":
-        return f"substr(c.created_at, 1, {10 if step is Step.DAY else 13})"
-    return f"date_trunc('{step}', c.created_at, 'UTC')"
-
-
 def _time_of(at: str | datetime) -> datetime:
     if isinstance(at, datetime):
         return at.astimezone(UTC)
     return datetime.fromisoformat(f"{at}{':00' if len(at) > 10 else ' 00:00'}+00:00")
-
-
-def _whole(number: int | None) -> int | None:
-    return None if number is None else int(number)

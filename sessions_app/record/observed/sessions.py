@@ -80,16 +80,13 @@ def load_observed(ids: Sequence[str], *, compactions: Combinable) -> list[Observ
         state=MEASURES["state"],
         compactions=compactions,
     )
-    sums, errors = _sums_of(ids), _errors_of(ids)
+    tokens = Coalesce(Sum(Coalesce(F("tokens_input"), 0) + Coalesce(F("tokens_output"), 0)), 0)
+    calls = ModelCall.objects.filter(session__in=ids).order_by().values_list("session_id")
+    taken = calls.annotate(calls=Count("*"), taken=tokens, cost=Coalesce(Sum("cost_micros"), 0))
+    sums = {id: numbers for id, *numbers in taken}
+    errors = _errors_of(ids)
     rows = {row.id: row for row in found.defer("system_prompt", "assistant_instructions", "labels", "config")}
     return [_observed(rows[id], sums.get(id, (0, 0, 0)), errors.get(id, 0)) for id in ids if id in rows]
-
-
-def _sums_of(ids: Sequence[str]) -> dict[str, tuple[int, int, int]]:
-    tokens = Coalesce(Sum(Coalesce(F("tokens_input"), 0) + Coalesce(F("tokens_output"), 0)), 0)
-    rows = ModelCall.objects.filter(session__in=ids).order_by().values_list("session_id")
-    sums = rows.annotate(calls=Count("*"), taken=tokens, cost=Coalesce(Sum("cost_micros"), 0))
-    return {id: (calls, taken, cost) for id, calls, taken, cost in sums}
 
 
 def _errors_of(ids: Sequence[str]) -> dict[str, int]:
@@ -103,7 +100,7 @@ def _errors_of(ids: Sequence[str]) -> dict[str, int]:
     return dict(fetch(f"SELECT session_id, COUNT(*) FROM ({failed}) AS failed GROUP BY session_id", [*ids, *ids]))
 
 
-def _observed(row: Any, sums: tuple[int, int, int], errors: int) -> ObservedSession:
+def _observed(row: Any, sums: Sequence[int], errors: int) -> ObservedSession:
     calls, tokens, cost = sums
     return record_of(
         ObservedSession,

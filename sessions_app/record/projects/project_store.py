@@ -10,6 +10,7 @@ from typing import Any
 from django.contrib.auth import get_user_model
 from django.db import transaction
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from mnesis_core.config import LONGEST_INSTRUCTIONS
 from mnesis_core.errors import InvalidRequest, ProjectMemberNotFoundError, ProjectNotYours
@@ -91,13 +92,15 @@ def add_member(project_id: str, *, owner_id: int, name: str) -> ProjectRecord:
     organisation = Project.objects.filter(pk=project_id).values("organisation")
     person = Person.objects.filter(user_id__in=accounts.values("pk"), organisation__in=organisation).first()
     if person is None:
-        raise InvalidRequest(f"There is no account {name!r} here.", field="name")
+        raise InvalidRequest(gettext_noop("There is no account %(name)s here."), {"name": repr(name)}, field="name")
     with transaction.atomic():
         # The project's row first, so that two who are added at once are counted one after the other.
         Project.objects.filter(pk=project_id).update(updated_at=timezone.now())
         members = ProjectMember.objects.filter(project_id=project_id)
         if members.count() >= MOST_MEMBERS and not members.filter(person=person).exists():
-            raise InvalidRequest(f"A project may have {MOST_MEMBERS} members.", field="name")
+            raise InvalidRequest(
+                gettext_noop("A project may have %(most)s members."), {"most": MOST_MEMBERS}, field="name"
+            )
         members.get_or_create(project_id=project_id, person=person, defaults={"added_at": timezone.now()})
     return project
 
@@ -116,7 +119,7 @@ def remove_member(project_id: str, member_id: str, *, user_id: int) -> None:
     if not project.is_owner and member_id != own:
         raise ProjectNotYours(project_id=project_id)
     if project.is_owner and member_id == own:
-        raise InvalidRequest("The owner cannot leave a project. Delete it instead.", field="member_id")
+        raise InvalidRequest(gettext_noop("The owner cannot leave a project. Delete it instead."), field="member_id")
     gone, _ = ProjectMember.objects.filter(project_id=project_id, person_id=member_id).delete()
     if not gone:
         raise ProjectMemberNotFoundError(member_id=member_id)
@@ -139,9 +142,13 @@ def load_own_project(project_id: str, *, owner_id: int) -> ProjectRecord:
 
 def _checked(owner_id: int, said: dict[str, Any]) -> dict[str, Any]:
     if "name" in said:
-        said["name"] = checked_name(said["name"], of="project")
+        said["name"] = checked_name(said["name"], missing=gettext_noop("Give the project a name."))
     if len(said.get("instructions", "")) > LONGEST_INSTRUCTIONS:
-        raise InvalidRequest(f"instructions may have {LONGEST_INSTRUCTIONS:,} characters", field="instructions")
+        raise InvalidRequest(
+            gettext_noop("instructions may have %(most)s characters"),
+            {"most": LONGEST_INSTRUCTIONS},
+            field="instructions",
+        )
     if said.get("model"):
         get_spec(said["model"], user_id=owner_id)
     check_defaults(said.get("config", {}), of="a project")

@@ -16,6 +16,7 @@ from django.contrib.auth import get_user_model
 from django.core.signing import BadSignature, Signer
 from django.db.models import Count, F, Max, QuerySet
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from mnesis_core.actor import Actor, ActorKind
 from mnesis_core.context.branches import LINE, Path
@@ -108,7 +109,7 @@ def share_session(
         raise SharingNotPermitted()
     now = timezone.now()
     if expires_at is not None and not now < expires_at <= now + LONGEST:
-        raise InvalidRequest("expires_at must be a time in the next ten years", field="expires_at")
+        raise InvalidRequest(gettext_noop("expires_at must be a time in the next ten years"), field="expires_at")
     session = load_session(session_id, owner_id=owner_id)
     if session.is_temporary:
         raise SessionTemporary(session_id=session_id)
@@ -135,21 +136,25 @@ def _last_message(session: SessionRecord, message_id: str | None) -> str:
         raise MessageNotFoundError(message_id=message_id or "")
     # What its messages hold could still change.
     if row.turn.ended_at is None:
-        raise Conflict("The turn of this message has not ended. Share an earlier one, or wait.", message_id=row.id)
+        raise Conflict(
+            gettext_noop("The turn of this message has not ended. Share an earlier one, or wait."), message_id=row.id
+        )
     return str(row.id)
 
 
 def _refs_of(names: Collection[str], audience: Audience, organisation: str) -> list[str]:
     """Return the pseudonyms of accounts in an organisation."""
     if bool(names) != (audience is Audience.PEOPLE):
-        raise InvalidRequest("name people if and only if the audience is people", field="people")
+        raise InvalidRequest(gettext_noop("name people if and only if the audience is people"), field="people")
     accounts = get_user_model().objects.filter(username__in=[encode_text(name) for name in names], is_active=True)
     ids = dict(accounts.values_list("username", "pk"))
     found = Person.objects.filter(user_id__in=ids.values(), organisation_id=organisation)
     refs = dict(found.values_list("user_id", "ref"))
     for name in names:
         if ids.get(name) not in refs:
-            raise InvalidRequest(f"There is no account {name!r} here.", field="people")
+            raise InvalidRequest(
+                gettext_noop("There is no account %(name)s here."), {"name": repr(name)}, field="people"
+            )
     return sorted(refs.values())
 
 

@@ -137,6 +137,7 @@ def test_its_sessions_are_searched_and_exported_like_any_other(session, script):
     assert b"The quay is closed." in b"".join(export_session(child.id))
 
 
+@pytest.mark.slow
 def test_a_sub_agent_has_its_own_context_compacted(session, script):
     counted = iter(range(100))
 
@@ -196,6 +197,7 @@ def test_an_answer_that_does_not_fit_is_corrected_in_the_same_session(session, s
     assert verify_session(session.id).problems == []
 
 
+@pytest.mark.slow
 def test_an_item_fails_after_its_tries_and_is_tried_again_when_asked(session, script):
     good: list[str] = []
     script(lambda request: good[0] if good else "no")
@@ -253,6 +255,7 @@ def test_a_model_that_fails_is_the_item_s_failure(session, script):
     assert (item.error_kind, item.attempts) == (ErrorKind.LLM_ERROR, 1)
 
 
+@pytest.mark.slow
 def test_a_rate_limit_answer_to_one_sub_agent_holds_up_all(session, script):
     asked: list[float] = []
 
@@ -343,6 +346,7 @@ def test_who_goes_on_hears_of_the_runs_that_its_dead_turn_asked_for(session, scr
     assert talk(1, run.id)[1].startswith(GO_ON)
 
 
+@pytest.mark.slow
 def test_a_turn_of_a_dead_worker_is_closed_and_gone_on_with_when_its_lease_has_run_out(session, script):
     script(lambda request: "41" if last(request)["content"] == GO_ON else "what?")
 
@@ -373,6 +377,7 @@ def claimed(session: SessionRecord, run_id: str, child: str) -> str:
     return claim_turn(child, owner_id=owner_id, message=message, idempotency_key=key, lease_owner="dead").turn.id
 
 
+@pytest.mark.slow
 def test_a_run_s_own_limit_stops_it_in_order(session, script):
     script(lambda request: "x" * 4_000)
     run = worked(begin(session, 40, concurrency=4, limits=TurnLimits(tokens=12_000)))
@@ -383,6 +388,7 @@ def test_a_run_s_own_limit_stops_it_in_order(session, script):
     assert output_of(run)[0]["output"].startswith("xxx")
 
 
+@pytest.mark.slow
 def test_the_session_s_limit_stops_its_runs_too(alice, script):
     session = lifecycle.create_session(owner=alice, config={"limits": {"session": {"tokens": 12_000}}})
     script(lambda request: "x" * 4_000)

@@ -101,6 +101,7 @@ def test_a_worker_that_is_to_stop_still_does_what_its_own_sub_agents_wait_for(se
     assert [line["output"] for line in output_of(load_run(run_id))] == ["outer True"] * 3
 
 
+@pytest.mark.slow
 def test_what_its_sub_agents_have_done_counts_for_a_run(session, script, monkeypatch):
     scarce(monkeypatch, heartbeat_seconds=0.05)
     script(nests("llm_map", "word " * 300))
@@ -135,6 +136,7 @@ def test_a_run_may_spend_no_more_than_the_turn_that_asked_for_it(session, script
         assert run.spec.limits == TurnLimits(tokens=tokens, cost_micros=70)
 
 
+@pytest.mark.slow
 def test_what_sub_agents_asked_for_is_cancelled_with_their_run(session, script, monkeypatch):
     scarce(monkeypatch, heartbeat_seconds=0.05)
     script(nests("llm_map", Step(text="late", delay_seconds=30)))

@@ -23,6 +23,7 @@ from mnesis_core.maps.values import OperatorKind
 from mnesis_core.providers.scripted import ScriptedModel
 from mnesis_core.records import SessionRecord
 from tests.support.story import alice, bob, script, session
+from tests.support.waiting import PATIENCE_SECONDS
 
 __all__ = ["alice", "bob", "script", "session"]
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
@@ -65,7 +66,7 @@ def working() -> Iterator[None]:
         yield
     finally:
         done.set()
-        thread.join(60)
+        thread.join(PATIENCE_SECONDS)
 
 
 def answer(request: Request) -> str:
@@ -123,6 +124,7 @@ def test_a_run_is_begun_paused_resumed_and_cancelled(given: list[str], session: 
     assert run("retry", begun["id"])[2] == 5
 
 
+@pytest.mark.slow
 def test_where_no_worker_runs_it_is_said(given: list[str], alice: User, monkeypatch: pytest.MonkeyPatch):
     def stop(pace: Any, ended: int, *, now: float) -> None:
         looked.append(now)

@@ -150,6 +150,7 @@ async def test_what_a_model_gets_wrong_it_is_told(session: SessionRecord, argume
     assert refused.value.code == code
 
 
+@pytest.mark.slow
 async def test_files_and_runs_outside_of_the_conversation_are_not_there(session: SessionRecord, alice: User, bob: User):
     for owner in (alice, bob):
         other = await db(lifecycle.create_session, owner=owner)

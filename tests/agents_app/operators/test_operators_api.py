@@ -119,6 +119,7 @@ def test_a_file_is_an_input_and_its_session_the_runs(call: Call, session: Sessio
     assert call("POST", "/llm-map", moved, status=202)["session_id"] == other
 
 
+@pytest.mark.slow
 def test_a_run_is_paused_resumed_cancelled_and_tried_again(
     call: Call, script: Callable[..., ScriptedModel], session: SessionRecord
 ):
@@ -265,6 +266,7 @@ def test_an_archived_session_begins_nothing(call: Call, session: SessionRecord, 
     assert call("POST", f"/{run_id}/cancel")["state"] == "cancelled"
 
 
+@pytest.mark.slow
 def test_results_can_be_followed_in_the_order_in_which_items_end(
     call: Call, bob: User, script: Callable[..., ScriptedModel]
 ):
@@ -283,6 +285,7 @@ def test_results_can_be_followed_in_the_order_in_which_items_end(
     caller_of(bob)("GET", f"/{begun['id']}/results.jsonl", status=404)
 
 
+@pytest.mark.slow
 async def test_who_follows_a_run_gets_each_result_at_once_and_nothing_of_other_runs(
     alice: User, session: SessionRecord, script: Callable[..., ScriptedModel]
 ):

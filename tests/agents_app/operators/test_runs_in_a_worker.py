@@ -82,7 +82,7 @@ def working() -> Iterator[threading.Thread]:
     try:
         yield thread
     finally:
-        thread.join(60)
+        thread.join(PATIENCE_SECONDS)
         assert not thread.is_alive()
 
 
@@ -175,6 +175,7 @@ def test_a_call_that_fails_is_made_again_where_that_may_help(
     assert calls(session, state="failed") == tries
 
 
+@pytest.mark.slow
 @pytest.mark.both_databases
 def test_too_many_requests_slow_the_model_down_and_use_up_no_try(session: SessionRecord, script: Script) -> None:
     refusals, asked = iter(range(3)), []
@@ -201,6 +202,7 @@ def test_a_template_that_does_not_fit_an_item_fails_it_without_a_call(session: S
     assert calls(session) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.both_databases
 def test_never_more_calls_are_in_flight_than_the_run_allows(session: SessionRecord, script: Script) -> None:
     # Some take longer than results gather, so that others begin beside them.
@@ -214,6 +216,7 @@ def test_never_more_calls_are_in_flight_than_the_run_allows(session: SessionReco
     assert not OperatorShare.objects.exists()
 
 
+@pytest.mark.slow
 def test_the_ledger_hears_of_items_together_and_not_of_each(
     session: SessionRecord, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -228,6 +231,7 @@ def test_the_ledger_hears_of_items_together_and_not_of_each(
     assert run.counts.completed == 48
 
 
+@pytest.mark.slow
 @pytest.mark.both_databases
 def test_a_pause_lets_calls_end_and_begins_none(session: SessionRecord, script: Script) -> None:
     script(lambda request: Step(text="ok", delay_seconds=0.3))
@@ -295,6 +299,7 @@ def test_a_limit_of_the_session_stops_a_run_too(alice: User, script: Script) -> 
     assert (min(call.first or call.began for call in paid), {call.is_open for call in paid}) == (began, {False})
 
 
+@pytest.mark.slow
 @pytest.mark.both_databases
 def test_two_workers_share_a_run_and_make_each_call_once(session: SessionRecord, script: Script) -> None:
     script(lambda request: Step(text="ok", delay_seconds=0.1))

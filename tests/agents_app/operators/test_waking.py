@@ -99,6 +99,7 @@ def test_no_more_workers_work_on_runs_than_may(session: SessionRecord, script: S
     assert load_run(run_id).state == RunState.COMPLETED
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_to_stop_ends_what_it_began_and_is_queued_again(
     session: SessionRecord, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,6 +155,7 @@ def test_the_only_worker_leaves_a_long_item_where_others_wait_and_goes_on_with_i
     assert [message.role for message in load_messages(item.child_session_id)][-2:] == ["user", "assistant"]
 
 
+@pytest.mark.slow
 def test_many_runs_at_once_all_come_to_their_end(alice: User, script: Script) -> None:
     script(lambda request: "ok")
     runs = [start(create_session(owner=alice), 2) for _ in range(working.RUNS_AT_ONCE + 3)]

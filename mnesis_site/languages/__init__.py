@@ -1,5 +1,7 @@
 """The languages of pages: the reader's choice, else the browser's. Programs and workers always read English.
 
+Of what a page's script is answered by an endpoint for programs, only errors are in its language (``mnesis_site.errors``).
+
 What is written into the record, what a model reads, and what programs are answered is never translated.
 """
 
