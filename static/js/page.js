@@ -3,6 +3,7 @@ import { watchCopyButtons } from "./copy.js";
 import { enhance, letScroll } from "./enhance.js";
 import { gettext } from "./i18n.js";
 import { isPlain, isPlainClick } from "./keys.js";
+import { isPressed } from "./press.js";
 import { showTimes } from "./times.js";
 
 // Tells the server the user's time zone, so that "Today" is right from the next request on.
@@ -78,5 +79,10 @@ function showFailure({ type, detail: { elt, target } }) {
   elt.querySelector(":scope > .alert")?.remove();
   elt.prepend(said);
 }
+
+// A part that is refreshed by the clock waits for its next time while a button of the pointer is down.
+document.addEventListener("htmx:beforeSwap", ({ detail }) => {
+  if (isPressed() && detail.requestConfig.elt.matches("[hx-trigger^=every]")) detail.shouldSwap = false;
+});
 document.addEventListener("htmx:responseError", showFailure);
 document.addEventListener("htmx:sendError", showFailure);

@@ -4,6 +4,7 @@ import { fetchPart } from "./api.js";
 import { enhance } from "./enhance.js";
 import { LiveDrawing } from "./live-drawing.js";
 import { LiveTexts } from "./live.js";
+import { released } from "./press.js";
 import { keepingPlace } from "./scrolling.js";
 
 const GATHER = 30; // milliseconds: events come in bursts, and one request serves them all
@@ -168,6 +169,7 @@ export class Transcript {
 
   async #fetchMessage(id) {
     const part = await fetchPart(this.onBranch(`${this.path}${encodeURIComponent(id)}/`));
+    await released();
     if (this.message(id)) keepingPlace(() => this.#put(part.querySelector(".message")));
   }
 

@@ -56,6 +56,12 @@ def test_an_answer_streams_word_by_word_and_ends_as_the_record_has_it(portal: Po
     wait_for_words(page, 20)
     assert answer(page).startswith(early)
     assert len(answer(page)) > len(early)
+    page.locator(".live").hover()
+    page.mouse.down()
+    expect(page.get_by_role("button", name="Stop")).to_be_hidden()
+    page.wait_for_timeout(800)  # in which the message would be drawn anew under the pointer
+    expect(page.locator(".live")).to_have_count(1)
+    page.mouse.up()
     wait_for_end(page)
     assert answer(page) == spoken(portal, session_id)[-1]
     assert page.get_by_label("Message", exact=True).input_value() == ""

@@ -246,6 +246,20 @@ def test_a_message_and_a_block_of_code_are_copied_as_they_were_written(portal: P
     wait_until(lambda: page.evaluate("navigator.clipboard.readText()") == "x = 1\n")
 
 
+def test_a_part_that_is_refreshed_by_the_clock_stays_while_it_is_pressed(open_page: Open) -> None:
+    page = open_page("/health/")
+    part = page.locator("[hx-trigger^=every]")
+    part.evaluate("part => part.firstElementChild.id = 'pressed'")
+    refresh = "part => htmx.ajax('GET', location.href, { source: part, target: part, select: '#' + part.id })"
+    part.hover()
+    page.mouse.down()
+    part.evaluate(refresh)
+    expect(page.locator("#pressed")).to_be_attached()
+    page.mouse.up()
+    part.evaluate(refresh)
+    expect(page.locator("#pressed")).to_have_count(0)
+
+
 def test_a_page_that_is_not_there_looks_like_the_others(open_page: Open) -> None:
     page = open_page("/sessions/sess_nowhere/")
     expect(page.get_by_role("link", name="Mnesis", exact=True)).to_be_visible()
