@@ -19,6 +19,7 @@ from agents_app.turns.loop import Passing, run_turn
 from compaction_app.compact import wake_stale
 from mnesis_core.actor import read_actor
 from mnesis_core.errors import AtCapacity, SessionNotFoundError, TooManyTurns
+from mnesis_core.providers import passing
 from mnesis_core.records import TurnRecord
 from sessions_app.conf import site_config
 from sessions_app.database.outages import log_failure
@@ -180,6 +181,7 @@ class Runner:
         if tasks:
             await asyncio.wait(tasks, timeout=10)
         await close_connections()
+        await passing.close_connections()
         self._is_stopping = False
 
     async def _run_heartbeat(self) -> None:

@@ -346,25 +346,34 @@ def look_up(host: str, port: int) -> list[str]:
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
-def pin(request: Any, listed: Sequence[Network]) -> None:
-    """Lead a request to an address that may be reached, the certificate still being the name's.
+def permitted_address(host: str, port: int, listed: Sequence[Network]) -> str:
+    """Return an address of a name, all of whose addresses may be reached. It blocks.
 
     The name is looked up once and every address that it has is checked, so that a name server that answers otherwise a
     moment later leads nowhere. Redirects must not be followed: they would need a check of their own.
 
-    :param request: httpx's, of either generation
     :raises NotListed: one of the name's addresses may not be reached.
     :raises OSError: the name is unknown.
     """
-    host = str(request.url.host)
-    addresses = look_up(host, request.url.port or (443 if request.url.scheme == "https" else 80))
+    addresses = look_up(host, port)
     for address in addresses:
         if not may_reach(address, listed):
             raise address_not_listed(address)
     if not addresses:
         raise OSError(f"{host} has no address")
+    return addresses[0]
+
+
+def pin(request: Any, listed: Sequence[Network]) -> None:
+    """Lead a request to an address that may be reached, the certificate still being the name's.
+
+    :param request: httpx's, of either generation
+    :raises NotListed, OSError: as ``permitted_address``
+    """
+    host = str(request.url.host)
+    address = permitted_address(host, request.url.port or (443 if request.url.scheme == "https" else 80), listed)
     try:
         ip_address(host)
     except ValueError:  # It is a name, which the certificate is for.
         request.extensions = {**request.extensions, "sni_hostname": host}
-    request.url = request.url.copy_with(host=addresses[0])
+    request.url = request.url.copy_with(host=address)

@@ -1,11 +1,17 @@
-"""Digests of a request's beginnings, by which conversations that began under an earlier version are found again."""
+"""Digests of a request's beginnings, by which conversations that began under an earlier version are found again; and what
+goes to a provider and comes back."""
 
 from __future__ import annotations
 
 import json
 from hashlib import sha256
 
+from mnesis_core.errors import ModelNotAllowed
+from mnesis_core.llm.interface import ModelSpec, Reply, Request, TextDelta, complete
+from mnesis_core.network.hosts import read_networks
+from mnesis_core.providers.passing import AnswerReader, Exchange, PassedOn, Target, close_connections
 from mnesis_core.turns.gateway import GatewayRequest, Protocol, read_request
+from tests.support.raw_provider import RawProvider
 
 TEXTS = ("Hi", ' \n Grüße ☕ \U0001f30a "quoted" back\\slash \x00\x1f\x7f\u2028 ', "\ud800 alone", "", "x" * 5_000)
 
@@ -46,3 +52,66 @@ def test_a_text_alone_says_what_a_block_of_it_says() -> None:
 
     for text in TEXTS:
         assert said(text) == said([{"type": "text", "text": text}])
+
+
+def event(**data: object) -> bytes:
+    return f"event: {data['type']}\r\ndata: {json.dumps(data)}\r\n\r\n".encode()
+
+
+ANSWER = (
+    event(type="message_start", message={}),
+    event(type="content_block_start", index=0, content_block={"type": "text", "text": ""}),
+    event(type="content_block_delta", index=0, delta={"type": "text_delta", "text": "Noon"}),
+    event(type="message_stop"),
+)
+
+
+def test_only_the_last_event_of_an_answer_waits_for_the_record() -> None:
+    whole, last = b"".join(ANSWER), len(ANSWER[-1])
+    for cut in range(len(whole) + 1):
+        reader, passed, said = AnswerReader(Protocol.MESSAGES, limit=1_000), b"", ""
+        for piece in filter(None, (whole[:cut], whole[cut:])):
+            items, end = reader.feed(piece)
+            passed += piece[:end]
+            said += "".join(item.text for item in items if isinstance(item, TextDelta))
+        assert said == "Noon"
+        assert reader.is_over
+        # A piece that came before the end did has gone on.
+        assert passed == whole[: max(cut % len(whole), len(whole) - last)]
+
+
+async def ask(listed: str, *, host: str) -> tuple[RawProvider, Reply, Exchange]:
+    spec = ModelSpec(
+        alias="raw",
+        litellm_model="anthropic/raw-1",
+        context_window=9_000,
+        max_output_tokens=9,
+        listed_addresses=read_networks(listed),
+    )
+    with RawProvider() as provider:
+        target = Target(url=f"http://{host}:{provider.server_address[1]}/v1/messages?beta=true", headers={"x-a": "b"})
+        model = PassedOn(
+            spec,
+            protocol=Protocol.MESSAGES,
+            target=target,
+            body=b'{"stream": true}',
+            exchange=(exchange := Exchange()),
+            prompt_tokens=1,
+        )
+        reply = await complete(model, Request(payload={}, max_output_tokens=9))
+        await close_connections()
+    return provider, reply, exchange
+
+
+async def test_a_name_is_led_to_an_address_that_is_listed_and_stays_the_name() -> None:
+    provider, reply, exchange = await ask("loopback", host="localhost")
+    assert reply.text == "Answer 1."
+    assert provider.last.headers["host"] == f"localhost:{provider.server_address[1]}"
+    assert set(provider.last.headers) == {"host", "x-a", "content-length"}, "nothing is added"
+    assert (await exchange.head())[1]["request-id"] == "req_raw"
+
+
+async def test_an_address_that_is_not_listed_is_not_asked() -> None:
+    provider, reply, _ = await ask("private", host="127.0.0.1")
+    assert isinstance(reply.error, ModelNotAllowed)
+    assert provider.exchanged == []
