@@ -51,6 +51,20 @@
   });
 })();
 
+// A session opens at the message that its address names, or at its end: before the first paint, or the page would jump there
+// once its modules have run.
+document.addEventListener(
+  "readystatechange",
+  () => {
+    const transcript = document.getElementById("transcript");
+    const named = transcript?.querySelector("[data-here]") ?? document.getElementById(location.hash.slice(1));
+    if (!transcript) return;
+    if (named) named.scrollIntoView({ behavior: "instant" });
+    else scrollTo({ top: document.documentElement.scrollHeight, behavior: "instant" });
+  },
+  { once: true },
+);
+
 // Records input made before the page's modules have loaded, and replays it once they have. Links, menus and forms with an
 // action are left to the browser and never wait.
 (() => {

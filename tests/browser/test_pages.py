@@ -312,3 +312,23 @@ def test_nothing_moves_when_the_scripts_come_after_the_first_paint(
     page.goto(f"{portal.site.url}/sessions/{session_id}/{lens}", wait_until="networkidle")
     expect(page.locator(".code-tools")).to_have_count(3)
     assert page.evaluate("shifts") <= 0.02
+
+
+@pytest.mark.parametrize("place", ["", "?at=70"])
+def test_a_session_opens_at_its_place_before_its_scripts_have_come(
+    place: str, long_talk: str, portal: Portal, open_page: Open
+) -> None:
+    page = open_page("about:blank")
+    page.add_init_script(
+        "new PerformanceObserver(() => { window.first = scrollY; }).observe({ type: 'paint', buffered: true });"
+    )
+
+    def hold(route: Route) -> None:
+        page.wait_for_timeout(600)
+        route.continue_()
+
+    page.route("**/site.js", hold)
+    page.goto(f"{portal.site.url}/sessions/{long_talk}/{place}", wait_until="networkidle")
+    first, then = page.evaluate("[window.first, scrollY]")
+    assert then > 1_000
+    assert abs(first - then) <= 1
