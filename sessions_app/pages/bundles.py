@@ -31,24 +31,20 @@ _EXPORT = re.compile(r"^export (?=(?:async function|function|class|const) (?P<na
 _COMMENT = re.compile(r"^ *//.*\n", re.M)
 _STYLE_IMPORT = re.compile(r'^@import "(?P<sheet>[\w-]+\.css)";$', re.M)
 
+_NAMED_IMPORT = "import(`./${name}.js`)"
 # Names with a dollar sign, which no module has, so that none hides them.
-_RUN = """const $loaded = {};
+_LOAD = """const $loaded = {};
 const $load = (name) => ($loaded[name] ??= $modules[name]());
-for (const name of document.body.dataset.modules.trim().split(/\\s+/)) {
-  try {
-    $load(`${name}.js`);
-  } catch (error) {
-    reportError(error);
-  }
-}
+const $later = (name) => Promise.resolve(name).then($load);
 """
 
 
 def bundle_scripts(folder: Path) -> str:
-    """Return ``site.js`` with every module below this folder in it, each run when it is first asked for, and once."""
+    """Return ``site.js`` with every other module of this folder in it, each run when it is first asked for, and once."""
     modules = {path.name: path.read_text() for path in sorted(folder.glob("*.js")) if path.name not in OUTSIDE | APART}
     wrapped = "".join(f'  "{name}": () => {{\n{_wrap(source)}}},\n' for name, source in modules.items())
-    return f"const $modules = {{\n{wrapped}}};\n{_RUN}"
+    run = _COMMENT.sub("", (folder / "site.js").read_text()).replace(_NAMED_IMPORT, "$later(`${name}.js`)")
+    return f"const $modules = {{\n{wrapped}}};\n{_LOAD}{run}"
 
 
 def _wrap(source: str) -> str:
@@ -59,7 +55,7 @@ def _wrap(source: str) -> str:
     def load_later(found: re.Match[str]) -> str:
         if found["module"] in APART:
             return found[0]
-        return f'Promise.resolve().then(() => $load("{found["module"]}"))'
+        return f'$later("{found["module"]}")'
 
     exported = ", ".join(found["name"] for found in _EXPORT.finditer(source))
     body = _DYNAMIC_IMPORT.sub(load_later, _STATIC_IMPORT.sub(load_now, _COMMENT.sub("", source)))

@@ -104,6 +104,8 @@ document.addEventListener(
 
   for (const name of Object.keys(later)) addEventListener(name, keep, true);
   for (const name of ["input", "change"]) addEventListener(name, note, true);
-  // Modules have run by then. The timer is for htmx, which initialises the page in the same event.
-  addEventListener("DOMContentLoaded", () => setTimeout(doNow));
+  // The page's modules have run (site.js), and htmx initialises the page when its document is complete.
+  let missing = 2;
+  const arrived = () => --missing || setTimeout(doNow);
+  for (const name of ["DOMContentLoaded", "mnesis:modules"]) addEventListener(name, arrived);
 })();

@@ -9,8 +9,11 @@ from playwright.sync_api import expect
 from sessions_app.pages.bundles import bundle_scripts
 from tests.browser.conftest import Portal
 
+SCRIPTS = Path(__file__).resolve().parents[2] / "static" / "js"
+
 NOTE = 'export const note = (word) => (document.body.dataset.ran = `${document.body.dataset.ran ?? ""} ${word}`);\n'
 MODULES = {
+    "site.js": (SCRIPTS / "site.js").read_text(),
     "note.js": NOTE,
     "shared.js": 'import { note } from "./note.js";\n\nnote("shared");\nexport const load = "of its own";\n',
     "late.js": 'import { load as name } from "./shared.js";\n\nexport const word = `late ${name}`;\n',

@@ -109,3 +109,18 @@ def test_what_is_ticked_before_the_scripts_came_filters_the_list(portal: Portal,
         page.goto("/sessions/", wait_until="commit")
         page.locator("#session-archived").check()
     expect(page.locator("#session-rows")).to_contain_text("Put away early")
+
+
+def test_a_page_that_was_rendered_in_advance_runs_its_modules_when_it_is_visited(portal: Portal, open_page: Open) -> None:
+    # The browser renders no page in advance that is driven from outside, so it only says so.
+    session_id = portal.new_session()
+    page = open_page("/livez", viewport={"width": 1280, "height": 844})
+    page.add_init_script(
+        "window.isAhead = true; Object.defineProperty(document, 'prerendering', { get: () => window.isAhead });"
+    )
+    page.goto(f"/sessions/{session_id}/")
+    page.wait_for_timeout(500)
+    assert not page.evaluate("performance.getEntriesByName('mnesis-interactive').length")
+    page.locator("#sidebar-toggle").click()
+    page.evaluate("window.isAhead = false; document.dispatchEvent(new Event('prerenderingchange'))")
+    expect(page.locator("#sidebar")).to_be_hidden()

@@ -28,7 +28,7 @@ def test_no_import_or_export_is_left_in_the_script_but_of_modules_that_come_by_t
 
 def test_each_module_that_another_loads_is_in_the_script_with_what_is_taken_from_it(script: str) -> None:
     modules = dict(re.findall(r'^  "([\w-]+\.js)": \(\) => \{\n(.*?)^\},$', script, re.M | re.S))
-    assert {*re.findall(r'\$load\("([\w-]+\.js)"\)', script)} <= {*modules}
+    assert {*re.findall(r'\$(?:load|later)\("([\w-]+\.js)"\)', script)} <= {*modules}
     for taken, name in re.findall(r'^const \{ ([^}]*) \} = \$load\("([\w-]+\.js)"\);$', script, re.M):
         given = re.findall(r"^return \{ (.*) \};$", modules[name], re.M)[-1].split(", ")
         assert {part.split(":")[0] for part in taken.split(", ")} <= {*given}, name
@@ -36,7 +36,7 @@ def test_each_module_that_another_loads_is_in_the_script_with_what_is_taken_from
 
 def test_no_module_has_a_name_of_the_script_s_own(script: str) -> None:
     sources = [path.read_text() for path in SCRIPTS.glob("*.js")]
-    assert not any(name in source for source in sources for name in ("$modules", "$loaded", "$load"))
+    assert not any(name in source for source in sources for name in ("$modules", "$load", "$later"))
 
 
 def test_only_comments_are_left_out(script: str) -> None:
