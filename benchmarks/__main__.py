@@ -123,7 +123,7 @@ BENCHMARKS = {
         ),
     ),
     "switching": (
-        "From the press on a session in the sidebar to its first paint in Chromium, against links that prepare nothing, on SQLite",
+        "From the click on a session in the sidebar to its first paint in Chromium, against links that prepare nothing, on SQLite",
         ("prepares nothing ms", "pressed at once ms", "rested upon ms", "pressed / nothing", "rested / nothing"),
     ),
     "drawing": (

@@ -103,8 +103,12 @@ function remembered() {
 
 const loadedPages = () => Math.ceil(list.querySelectorAll(".sidebar-row:not([data-pinned])").length / PAGE) || 1;
 
+// Asking where the list is while the page is left would lay it all out once more, before the next page is shown.
+let scrolled = 0;
+list.addEventListener("scroll", () => (scrolled = list.scrollTop), { passive: true });
+
 function remember() {
-  keep(sessionStorage, PLACE, JSON.stringify({ top: list.scrollTop, pages: loadedPages() }));
+  keep(sessionStorage, PLACE, JSON.stringify({ top: scrolled, pages: loadedPages() }));
 }
 
 function showCurrent() {

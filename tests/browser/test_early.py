@@ -111,7 +111,9 @@ def test_what_is_ticked_before_the_scripts_came_filters_the_list(portal: Portal,
     expect(page.locator("#session-rows")).to_contain_text("Put away early")
 
 
-def test_a_page_that_was_rendered_in_advance_runs_its_modules_when_it_is_visited(portal: Portal, open_page: Open) -> None:
+def test_a_page_that_was_rendered_in_advance_runs_its_modules_when_it_is_visited(
+    portal: Portal, open_page: Open
+) -> None:
     # The browser renders no page in advance that is driven from outside, so it only says so.
     session_id = portal.new_session()
     page = open_page("/livez", viewport={"width": 1280, "height": 844})

@@ -8,12 +8,18 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import Portal
+from tests.browser.conftest import ARGUMENTS, Portal, find_chromium
 from tests.browser.test_every_page import axe
 from tests.support.site import wait_until
+from tests.support.tab import open_tab
 
 Open = Callable[..., Page]
 WIDE, PHONE = {"width": 1280, "height": 720}, {"width": 390, "height": 844}
+RUNS = "performance.getEntriesByName('mnesis-interactive')[0]?.startTime"
+PLACE = """(() => {
+  const { x, y, height } = document.querySelector('.sidebar a[href="/sessions/%s/"]').getBoundingClientRect();
+  return [x + 20, y + height / 2];
+})()"""
 MORE = 55
 """More sessions than one page of rows has."""
 
@@ -48,6 +54,22 @@ def test_a_session_is_fetched_before_the_click_on_it_is_over(talks: tuple[str, s
     page.mouse.up()
     expect(page).to_have_url(re.compile(talks[1]))
     assert page.evaluate("performance.getEntriesByType('navigation')[0].deliveryType") == "navigational-prefetch"
+
+
+def test_a_session_is_rendered_before_the_click_on_it_and_runs_after_it(talks: tuple[str, str], portal: Portal) -> None:
+    cookies = [{"name": name, "value": value, "url": portal.site.url} for name, value in portal.client.cookies.items()]
+    with open_tab([find_chromium(), *ARGUMENTS], cookies) as tab:
+        tab.visit(f"{portal.site.url}/sessions/{talks[0]}/", 0)
+        wait_until(lambda: tab.run(RUNS))
+        place = tab.run(PLACE % talks[1])
+        tab.move(*place)
+        tab.wait(3)
+        tab.press(*place)
+        tab.release(*place)
+        wait_until(lambda: tab.wait(0.1) or tab.run("location.pathname") == f"/sessions/{talks[1]}/")
+        wait_until(lambda: tab.run(RUNS))
+        assert 0 < tab.run("performance.getEntriesByType('navigation')[0].activationStart") < tab.run(RUNS)
+        assert tab.run("document.activeElement.id") == "message"
 
 
 def test_it_stays_closed_on_this_device(talks: tuple[str, str], open_page: Open) -> None:
