@@ -134,16 +134,39 @@ markdown.inline.ruler.before("escape", "math", parseInlineFormula);
 markdown.block.ruler.before("fence", "math", parseBlockFormula, { alt: ["paragraph", "blockquote", "list"] });
 markdown.core.ruler.push("mnesis", adaptTokens);
 
+const render = (tokens) => markdown.renderer.render(tokens, markdown.options, {});
+const clean = (html) => [...DOMPurify.sanitize(html, CLEAN).children];
+
+// The rows of the table that was drawn last, by their HTML. Cleaning takes longest, and a table grows by a few rows at a time.
+let known = new Map();
+
+function drawTable(tokens) {
+  const body = tokens.findIndex(({ type }) => type === "tbody_open");
+  if (body < 0) return clean(render(tokens));
+  const [table] = clean(render([...tokens.slice(0, body + 1), ...tokens.slice(-2)]));
+  const rows = new Map();
+  const place = table.querySelector("tbody");
+  place.append("\n"); // as between any two elements of a block
+  for (let from = body + 1, at = from; at < tokens.length - 2; at += 1) {
+    if (tokens[at].type !== "tr_close") continue;
+    const html = render(tokens.slice(from, at + 1));
+    const row = rows.get(html) ?? known.get(html) ?? clean(`<table><tbody>${html}</tbody></table>`)[0].rows[0];
+    rows.set(html, row);
+    place.append(row.cloneNode(true), "\n");
+    from = at + 1;
+  }
+  known = rows;
+  return [table];
+}
+
 // Returns the blocks of a text, in order: the line where each begins, its kind, and draw(), which returns its elements.
 export function blocksOf(text) {
   const tokens = markdown.parse(showInvisible(text), {});
   if (tokens.some((token) => token.level >= NESTING_LIMIT - 1)) return [{ line: 0, kind: "text", draw: () => clean(figure(text)) }];
   const starts = tokens.flatMap((token, at) => (token.level === 0 && token.nesting >= 0 ? [at] : []));
-  return starts.map((from, at) => ({
-    line: tokens[from].map[0],
-    kind: tokens[from].type,
-    draw: () => clean(markdown.renderer.render(tokens.slice(from, starts[at + 1]), markdown.options, {})),
-  }));
+  return starts.map((from, at) => {
+    const { map, type: kind } = tokens[from];
+    const its = tokens.slice(from, starts[at + 1]);
+    return { line: map[0], kind, draw: () => (kind === "table_open" ? drawTable(its) : clean(render(its))) };
+  });
 }
-
-const clean = (html) => [...DOMPurify.sanitize(html, CLEAN).children];
