@@ -107,5 +107,6 @@ document.addEventListener(
   // The page's modules have run (site.js), and htmx initialises the page when its document is complete.
   let missing = 2;
   const arrived = () => --missing || setTimeout(doNow);
-  for (const name of ["DOMContentLoaded", "mnesis:modules"]) addEventListener(name, arrived);
+  addEventListener("DOMContentLoaded", arrived);
+  addEventListener("mnesis:modules", arrived);
 })();
