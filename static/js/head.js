@@ -104,9 +104,8 @@ document.addEventListener(
 
   for (const name of Object.keys(later)) addEventListener(name, keep, true);
   for (const name of ["input", "change"]) addEventListener(name, note, true);
-  // The page's modules have run (site.js), and htmx initialises the page when its document is complete.
-  let missing = 2;
-  const arrived = () => --missing || setTimeout(doNow);
-  addEventListener("DOMContentLoaded", arrived);
-  addEventListener("mnesis:modules", arrived);
+  // Modules have run by then, those of a page that was rendered in advance later (site.js). The timer is for htmx, which
+  // initialises the page when its document is complete.
+  if (document.prerendering) addEventListener("mnesis:modules", doNow);
+  else addEventListener("DOMContentLoaded", () => setTimeout(doNow));
 })();
