@@ -51,8 +51,8 @@
   });
 })();
 
-// A session opens at the message that its address names, or at its end: before the first paint, or the page would jump there
-// once its modules have run.
+// A session opens at the message that its address names, or at its end, as soon as its document is complete: the page would
+// jump there once its modules have run.
 document.addEventListener(
   "readystatechange",
   () => {
