@@ -331,4 +331,4 @@ def test_a_session_opens_at_its_place_before_its_scripts_have_come(
     page.goto(f"{portal.site.url}/sessions/{long_talk}/{place}", wait_until="networkidle")
     first, then = page.evaluate("[window.first, scrollY]")
     assert then > 1_000
-    assert abs(first - then) < 100  # a font may have come meanwhile
+    assert abs(first - then) < 0.1 * then  # a font that comes meanwhile wraps lines otherwise
