@@ -3,6 +3,7 @@ goes to a provider and comes back."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from hashlib import sha256
 
@@ -115,3 +116,21 @@ async def test_an_address_that_is_not_listed_is_not_asked() -> None:
     provider, reply, _ = await ask("private", host="127.0.0.1")
     assert isinstance(reply.error, ModelNotAllowed)
     assert provider.exchanged == []
+
+
+async def test_the_end_of_an_answer_comes_once_it_is_recorded() -> None:
+    provider, _, exchange = await ask("loopback", host="localhost")
+    got = bytearray()
+
+    async def read() -> None:
+        async for piece in exchange.pieces():
+            got.extend(piece)
+
+    reading = asyncio.create_task(read())
+    await asyncio.sleep(0.01)
+    assert provider.last.sent.startswith(got)
+    assert b"text_delta" in got
+    assert b"message_stop" not in got
+    exchange.close()  # as its recorder does
+    await reading
+    assert got == provider.last.sent
