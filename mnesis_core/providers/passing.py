@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from io import BytesIO
 from typing import Any
+from urllib.request import getproxies, proxy_bypass
 from weakref import WeakKeyDictionary
 
 from mnesis_core.errors import (
@@ -234,6 +235,7 @@ async def open_response(spec: ModelSpec, target: Target, body: bytes) -> Any:
     from yarl import URL
 
     url, headers, certified = URL(target.url), dict(target.headers), None
+    proxy = _proxy_of(url.scheme, url.raw_host or "")
     if spec.listed_addresses is not None:
         certified, headers["host"] = url.raw_host or "", url.host_port_subcomponent or ""
         address = await asyncio.to_thread(permitted_address, certified, url.port or 0, spec.listed_addresses)
@@ -244,8 +246,21 @@ async def open_response(spec: ModelSpec, target: Target, body: bytes) -> Any:
         headers=headers,
         allow_redirects=False,
         server_hostname=certified,
+        proxy=proxy,
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=spec.timeout_seconds),
     )
+
+
+def _proxy_of(scheme: str, host: str) -> str | None:
+    """Return the proxy that the environment names (``HTTPS_PROXY``, ``NO_PROXY``).
+
+    aiohttp's ``trust_env`` would also add the passwords of ``~/.netrc`` to a request, for whatever host a model names.
+    """
+    proxies = getproxies()
+    proxy = proxies.get(scheme) or proxies.get("all")
+    if not proxy or proxy_bypass(host):
+        return None
+    return proxy if "://" in proxy else f"http://{proxy}"
 
 
 def _client() -> Any:
@@ -260,7 +275,6 @@ def _client() -> Any:
             connector=aiohttp.TCPConnector(ssl=trusted, limit=0, keepalive_timeout=60.0),
             cookie_jar=aiohttp.DummyCookieJar(),
             skip_auto_headers=("Accept", "Accept-Encoding", "Content-Type", "User-Agent"),
-            trust_env=True,
             max_line_size=MOST_HEADER,
             max_field_size=MOST_HEADER,
         )

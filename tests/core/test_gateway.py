@@ -6,6 +6,9 @@ from __future__ import annotations
 import asyncio
 import json
 from hashlib import sha256
+from pathlib import Path
+
+import pytest
 
 from mnesis_core.errors import ModelNotAllowed
 from mnesis_core.llm.interface import ModelSpec, Reply, Request, TextDelta, complete
@@ -81,13 +84,13 @@ def test_only_the_last_event_of_an_answer_waits_for_the_record() -> None:
         assert passed == whole[: max(cut % len(whole), len(whole) - last)]
 
 
-async def ask(listed: str, *, host: str) -> tuple[RawProvider, Reply, Exchange]:
+async def ask(listed: str | None, *, host: str) -> tuple[RawProvider, Reply, Exchange]:
     spec = ModelSpec(
         alias="raw",
         litellm_model="anthropic/raw-1",
         context_window=9_000,
         max_output_tokens=9,
-        listed_addresses=read_networks(listed),
+        listed_addresses=None if listed is None else read_networks(listed),
     )
     with RawProvider() as provider:
         target = Target(url=f"http://{host}:{provider.server_address[1]}/v1/messages?beta=true", headers={"x-a": "b"})
@@ -104,12 +107,30 @@ async def ask(listed: str, *, host: str) -> tuple[RawProvider, Reply, Exchange]:
     return provider, reply, exchange
 
 
-async def test_a_name_is_led_to_an_address_that_is_listed_and_stays_the_name() -> None:
+async def test_a_name_is_led_to_an_address_that_is_listed_and_stays_the_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passwords = tmp_path / "netrc"
+    passwords.write_text("default login host password secret\n")
+    monkeypatch.setenv("NETRC", str(passwords))
     provider, reply, exchange = await ask("loopback", host="localhost")
     assert reply.text == "Answer 1."
     assert provider.last.headers["host"] == f"localhost:{provider.server_address[1]}"
     assert set(provider.last.headers) == {"host", "x-a", "content-length"}, "nothing is added"
     assert (await exchange.head())[1]["request-id"] == "req_raw"
+
+
+async def test_a_proxy_of_the_environment_is_used_but_for_hosts_that_it_excepts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with RawProvider() as proxy:
+        monkeypatch.setenv("http_proxy", f"127.0.0.1:{proxy.server_address[1]}")
+        _, reply, _ = await ask(None, host="models.example")
+        assert reply.text == "Answer 1."
+        assert proxy.last.path.startswith("http://models.example:")
+        monkeypatch.setenv("no_proxy", "localhost")
+        provider, _, _ = await ask(None, host="localhost")
+        assert provider.last.path == "/v1/messages?beta=true"
 
 
 async def test_an_address_that_is_not_listed_is_not_asked() -> None:
