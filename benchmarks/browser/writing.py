@@ -42,8 +42,8 @@ ANSWERS = {
 }
 # Milliseconds of each piece, from its arrival to the layout of the page: drawn by us, and whole each time.
 DRAW = """async ([text, size]) => {
-  const { blocksOf } = await import("/js/markdown.js");
-  const { Drawing } = await import("/js/live-drawing.js");
+  const { blocksOf } = await import("/js/blocks/markdown.js");
+  const { Drawing } = await import("/js/transcript/live-drawing.js");
   const [ours, whole] = [1, 2].map(() => document.body.appendChild(document.createElement("div")));
   const drawing = new Drawing(ours);
   const ways = [

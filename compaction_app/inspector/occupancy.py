@@ -239,7 +239,7 @@ def draw(occupancy: Occupancy, *, place: int | None = None, shown: tuple[int, in
 
 
 def label_of(number: int, tokens: int, percent: int) -> str:
-    """Return one column in words; ``calls.js`` says it the same way."""
+    """Return one column in words; ``inspector/calls.js`` says it the same way."""
     shown = {"number": format_number(number), "tokens": format_number(tokens), "percent": percent}
     return _("Call %(number)s: %(tokens)s tokens, %(percent)s %% of usable") % shown
 

@@ -40,7 +40,7 @@ from sessions_app.record.branch_queries import load_branches, path_in
 from sessions_app.record.context_queries import load_spans, standing_items
 
 # The flags that ``marks`` in the drawing adds up: in the context now, made from what was revised since, replaced by a
-# revision, made of summaries. static/js/dag.js reads them.
+# revision, made of summaries. static/js/summaries/drawing.js reads them.
 ACTIVE, STALE, SUPERSEDED, CONDENSED = 1, 2, 4, 8
 PAGE = 100
 SOURCES = 50

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
+from posixpath import dirname, join, normpath
 from typing import Any
 
 from django.conf import settings
@@ -21,15 +22,16 @@ from mnesis_core.text import text_digest
 
 SCRIPT = "js/site.js"
 # Loaded by themselves: their libraries are larger than all the rest, and needed by few pages.
-APART = frozenset({"markdown.js"})
+APART = frozenset({"blocks/markdown.js"})
 # Never part of a page: classic scripts of the head, and those of sandboxed frames.
-OUTSIDE = frozenset({"site.js", "head.js", "diagram-frame.js", "preview-frame.js"})
+OUTSIDE = frozenset({"site.js", "head.js", "blocks/diagram-frame.js", "blocks/preview-frame.js"})
 
-_STATIC_IMPORT = re.compile(r'^import (?:\{ (?P<names>[^}]*) \} from )?"\./(?P<module>[\w-]+\.js)";$', re.M)
-_DYNAMIC_IMPORT = re.compile(r'\bimport\("\./(?P<module>[\w-]+\.js)"\)')
+_STATIC_IMPORT = re.compile(r'^import (?:\{ (?P<names>[^}]*) \} from )?"(?P<path>\.{1,2}/[\w/.-]+\.js)";$', re.M)
+_DYNAMIC_IMPORT = re.compile(r'\bimport\("(?P<path>\.{1,2}/[\w/.-]+\.js)"\)')
+_ADDRESS = re.compile(r'\bnew URL\("(?P<path>\.{1,2}/[^"]+)", import\.meta\.url\)')
 _EXPORT = re.compile(r"^export (?=(?:async function|function|class|const) (?P<name>\w+))", re.M)
 _COMMENT = re.compile(r"^ *//.*\n", re.M)
-_STYLE_IMPORT = re.compile(r'^@import "(?P<sheet>[\w-]+\.css)";$', re.M)
+_STYLE_IMPORT = re.compile(r'^@import "(?P<path>[\w/.-]+\.css)";$', re.M)
 
 _NAMED_IMPORT = "import(`./${name}.js`)"
 # Names with a dollar sign, which no module has, so that none hides them.
@@ -40,31 +42,37 @@ const $later = (name) => Promise.resolve(name).then($load);
 
 
 def bundle_scripts(folder: Path) -> str:
-    """Return ``site.js`` with every other module of this folder in it, each run when it is first asked for, and once."""
-    modules = {path.name: path.read_text() for path in sorted(folder.glob("*.js")) if path.name not in OUTSIDE | APART}
-    wrapped = "".join(f'  "{name}": () => {{\n{_wrap(source)}}},\n' for name, source in modules.items())
-    run = _COMMENT.sub("", (folder / "site.js").read_text()).replace(_NAMED_IMPORT, "$later(`${name}.js`)")
+    """Return ``site.js`` with every other module below this folder in it, each run when it is first asked for, and once."""
+    modules = {path.relative_to(folder).as_posix(): path.read_text() for path in sorted(folder.rglob("*.js"))}
+    inside = (name for name in modules if name not in OUTSIDE | APART)
+    wrapped = "".join(f'  "{name}": () => {{\n{_wrap(name, modules[name])}}},\n' for name in inside)
+    run = _COMMENT.sub("", modules["site.js"]).replace(_NAMED_IMPORT, "$later(`${name}.js`)")
     return f"const $modules = {{\n{wrapped}}};\n{_LOAD}{run}"
 
 
-def _wrap(source: str) -> str:
+def _wrap(name: str, source: str) -> str:
+    def resolve(found: re.Match[str]) -> str:
+        return normpath(join(dirname(name), found["path"]))
+
     def load_now(found: re.Match[str]) -> str:
         names = f"const {{ {found['names'].replace(' as ', ': ')} }} = " if found["names"] else ""
-        return f'{names}$load("{found["module"]}");'
+        return f'{names}$load("{resolve(found)}");'
 
     def load_later(found: re.Match[str]) -> str:
-        if found["module"] in APART:
-            return found[0]
-        return f'$later("{found["module"]}")'
+        module = resolve(found)
+        return f'import("./{module}")' if module in APART else f'$later("{module}")'
+
+    def locate(found: re.Match[str]) -> str:  # from site.js, where the module is run
+        return f'new URL("{resolve(found)}", import.meta.url)'
 
     exported = ", ".join(found["name"] for found in _EXPORT.finditer(source))
     body = _DYNAMIC_IMPORT.sub(load_later, _STATIC_IMPORT.sub(load_now, _COMMENT.sub("", source)))
-    return f"{_EXPORT.sub('', body)}return {{ {exported} }};\n"
+    return f"{_EXPORT.sub('', _ADDRESS.sub(locate, body))}return {{ {exported} }};\n"
 
 
 def inline_styles(sheet: Path) -> str:
     """Return a style sheet with those that it imports in their places."""
-    return _STYLE_IMPORT.sub(lambda found: inline_styles(sheet.with_name(found["sheet"])), sheet.read_text())
+    return _STYLE_IMPORT.sub(lambda found: inline_styles(sheet.parent / found["path"]), sheet.read_text())
 
 
 class BundleFinder(BaseFinder):
@@ -86,8 +94,9 @@ class BundleFinder(BaseFinder):
     @cached_property
     def _bundles(self) -> dict[str, str]:
         static = settings.BASE_DIR / "static"
-        sheets = (path for path in (static / "css").glob("*.css") if "@import" in path.read_text())
-        return {SCRIPT: bundle_scripts(static / "js")} | {f"css/{sheet.name}": inline_styles(sheet) for sheet in sheets}
+        sheets = (path for path in (static / "css").rglob("*.css") if "@import" in path.read_text())
+        styles = {sheet.relative_to(static).as_posix(): inline_styles(sheet) for sheet in sheets}
+        return {SCRIPT: bundle_scripts(static / "js")} | styles
 
     @cached_property
     def _storage(self) -> FileSystemStorage:

@@ -28,14 +28,14 @@ SECONDS = 60  # that a browser keeps one, which is the same for everyone
 @cache_control(public=True, max_age=SECONDS)
 def diagram_frame(request: HttpRequest) -> HttpResponse:
     # The page brings the library: a browser keeps nothing for a document without an origin, and would load it for each diagram.
-    return _frame(request, "Diagram", "js/diagram-frame.js", allowed=_hash_of(LIBRARY))
+    return _frame(request, "Diagram", "js/blocks/diagram-frame.js", allowed=_hash_of(LIBRARY))
 
 
 @require_safe
 @xframe_options_sameorigin
 @cache_control(public=True, max_age=SECONDS)
 def preview_frame(request: HttpRequest) -> HttpResponse:
-    return _frame(request, "Preview", "js/preview-frame.js")
+    return _frame(request, "Preview", "js/blocks/preview-frame.js")
 
 
 def _frame(request: HttpRequest, title: str, name: str, *, allowed: str = "") -> HttpResponse:

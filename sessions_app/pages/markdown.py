@@ -238,7 +238,7 @@ _LANGUAGE = re.compile(r"[a-z0-9+#._-]{1,30}")
 # An item of a list that begins with "[ ]" or "[x]" is a task. A sign says which, so it is read aloud, copied and printed.
 _TASK = re.compile(r"\[([ xX])\](?=[ \n])")
 UNDONE, DONE = "\N{BALLOT BOX}", "\N{BALLOT BOX WITH CHECK}"
-# What code blocks are where nothing draws them. Pages draw those of Mermaid themselves (static/js/diagrams.js).
+# What code blocks are where nothing draws them. Pages draw those of Mermaid themselves (static/js/blocks/diagrams.js).
 _LABELS = {
     **dict.fromkeys(("mermaid", "dot", "graphviz", "plantuml", "puml", "d2"), gettext_lazy("a diagram, as its text")),
     **dict.fromkeys(("math", "latex", "tex", "katex"), gettext_lazy("a formula, as TeX")),

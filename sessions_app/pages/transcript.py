@@ -178,7 +178,7 @@ class MessageView:
 
     @property
     def actions(self) -> list[str]:
-        """The actions that apply to the message, by their names in ``actions.js``."""
+        """The actions that apply to the message, by their names in ``transcript/actions.js``."""
         if self.is_running:
             return []
         is_said = any(part.kind in ("text", "file") for part in self.parts)

@@ -256,7 +256,7 @@ def temporary_hours() -> int | None:
 
 
 def zone_of(request: HttpRequest) -> tzinfo:
-    """Return the reader's time zone from the cookie that ``page.js`` sets, or UTC."""
+    """Return the reader's time zone from the cookie that ``shell/page.js`` sets, or UTC."""
     try:
         return ZoneInfo(request.COOKIES.get("zone", ""))
     except (ValueError, OSError, KeyError):

@@ -14,18 +14,19 @@ SCRIPTS = Path(__file__).resolve().parents[2] / "static" / "js"
 NOTE = 'export const note = (word) => (document.body.dataset.ran = `${document.body.dataset.ran ?? ""} ${word}`);\n'
 MODULES = {
     "site.js": (SCRIPTS / "site.js").read_text(),
-    "note.js": NOTE,
-    "shared.js": 'import { note } from "./note.js";\n\nnote("shared");\nexport const load = "of its own";\n',
-    "late.js": 'import { load as name } from "./shared.js";\n\nexport const word = `late ${name}`;\n',
-    "page.js": 'import { note } from "./note.js";\nimport "./shared.js";\n\nnote("page");\n',
-    "sidebar.js": 'import "./shared.js";\n\nthrow new Error("broken on purpose");\n',
-    "trash.js": 'import { note } from "./note.js";\nimport { load } from "./shared.js";\n\nnote(load);\n'
+    "support/note.js": NOTE,
+    "support/shared.js": 'import { note } from "./note.js";\n\nnote("shared");\nexport const load = "of its own";\n',
+    "pages/late.js": 'import { load as name } from "../support/shared.js";\n\nexport const word = `late ${name}`;\n',
+    "shell/page.js": 'import { note } from "../support/note.js";\nimport "../support/shared.js";\n\nnote("page");\n',
+    "shell/sidebar.js": 'import "../support/shared.js";\n\nthrow new Error("broken on purpose");\n',
+    "pages/trash.js": 'import { note } from "../support/note.js";\nimport { load } from "../support/shared.js";\n\nnote(load);\n'
     'import("./late.js").then(({ word }) => note(word));\nnote("trash");\n',
 }
 
 
 def test_modules_of_the_bundle_run_once_and_in_order_though_one_fails(portal: Portal, tmp_path: Path) -> None:
     for name, source in MODULES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(source)
     window = portal.context()  # not of open_page, which takes no error
     page = window.new_page()

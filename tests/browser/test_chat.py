@@ -16,7 +16,7 @@ from tests.support.site import wait_until
 Open = Callable[..., Page]
 HUGE = 600
 MOST = 350
-"""Messages on the page, whatever the length of the session (edges.js)."""
+"""Messages on the page, whatever the length of the session (transcript/edges.js)."""
 
 
 def act(page: Page, message: str, name: str) -> None:

@@ -27,7 +27,7 @@ def slow_modules(page: Page) -> Iterator[None]:
         else:
             held.append(route)
 
-    page.route("**/js/*.js", hold)
+    page.route("**/js/**/*.js", hold)
     yield
     late, held = held, None
     for route in late:

@@ -50,7 +50,7 @@ COMPARE = """async ([script, drawings]) => {
 }"""
 PREPARE = """
   const { blocksOf } = await import(script);
-  const { Drawing } = await import(script.replace("markdown.js", "live-drawing.js"));
+  const { Drawing } = await import(script.replace("blocks/markdown.js", "transcript/live-drawing.js"));
 """
 DRAW_WHOLE = """async ([script, texts]) => {
   const { blocksOf } = await import(script);
@@ -116,7 +116,7 @@ def page(portal: Portal, open_page: Open) -> Page:
 
 def script_of(page: Page) -> str:
     source: str = page.evaluate("document.querySelector('script[src$=\"/site.js\"]').src")
-    return source.replace("site.js", "markdown.js")
+    return source.replace("site.js", "blocks/markdown.js")
 
 
 def by_server(text: str) -> str:

@@ -70,7 +70,7 @@ def test_variables_are_read_and_filled(portal: Portal, open_page: Open) -> None:
     def run(text: str, values: dict[str, str]) -> Any:
         return page.evaluate(
             """async ([text, values]) => {
-              const { fill, variablesOf } = await import(document.querySelector('script[src$="/site.js"]').src.replace("site.js", "variables.js"));
+              const { fill, variablesOf } = await import(document.querySelector('script[src$="/site.js"]').src.replace("site.js", "composer/variables.js"));
               return [[...variablesOf(text)], fill(text, new Map(Object.entries(values)))];
             }""",
             [text, values],

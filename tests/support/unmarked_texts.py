@@ -1,4 +1,4 @@
-"""Find texts that no translation reaches: ``python -m tests.support.unmarked_texts templates/people static/js/code.js``.
+"""Find texts that no translation reaches: ``python -m tests.support.unmarked_texts templates/people static/js/blocks/code.js``.
 
 A text of a template stands in ``translate`` or ``blocktranslate``, one of a script or module in ``gettext`` or its like.
 """

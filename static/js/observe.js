@@ -1,4 +1,0 @@
-// The page Observe: "/" focuses the query bar, the arrow keys move between it and the sessions.
-import { watchSearchKeys } from "./search-keys.js";
-
-watchSearchKeys(document.getElementById("observe-query"), ".observe-title > a");
