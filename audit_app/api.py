@@ -200,7 +200,7 @@ MOST_SHOWN = 200
 
 @signed_in
 def import_page(request: HttpRequest) -> HttpResponse:
-    return render(request, "audit_app/import.html", _choices(request))
+    return render(request, "audit_app/transfer/import.html", _choices(request))
 
 
 @signed_in
@@ -219,8 +219,8 @@ def import_status(request: HttpRequest, import_id: str) -> HttpResponse:
         "progress": _("%(done)s of %(total)s") % shown if about.total else shown["done"],
     }
     if "HX-Request" in request.headers:
-        return render(request, "audit_app/_import.html", context)
-    return render(request, "audit_app/import.html", _choices(request) | context)
+        return render(request, "audit_app/transfer/_import.html", context)
+    return render(request, "audit_app/transfer/import.html", _choices(request) | context)
 
 
 def _choices(request: HttpRequest) -> dict[str, Any]:

@@ -102,7 +102,7 @@ class SessionHealth:
 def health(request: HttpRequest, session_id: str) -> HttpResponse:
     about, now = inspected(request, session_id), timezone.now()
     context = {"about": about, "tab": "inspect-health", "health": look_at(about, now=now), "looked_at": now}
-    return render(request, "audit_app/inspect_health.html", context)
+    return render(request, "audit_app/health/health.html", context)
 
 
 def look_at(about: Inspected, *, now: datetime) -> SessionHealth:

@@ -328,7 +328,7 @@ def ledger(request: HttpRequest, session_id: str) -> HttpResponse:
         "seq": seq,
         "entry": None if entry is None else _view_entry(request, entry, about),
     }
-    return render(request, "audit_app/inspect_ledger.html", context | _verification(about))
+    return render(request, "audit_app/ledger/ledger.html", context | _verification(about))
 
 
 @signed_in
@@ -343,7 +343,7 @@ def ledger_body(request: HttpRequest, session_id: str, seq: str) -> HttpResponse
 
 @signed_in
 def verification(request: HttpRequest, session_id: str) -> HttpResponse:
-    return render(request, "audit_app/_verification.html", _verification(inspected(request, session_id)))
+    return render(request, "audit_app/ledger/_verification.html", _verification(inspected(request, session_id)))
 
 
 @signed_in_to_post
@@ -351,7 +351,7 @@ def verify(request: HttpRequest, session_id: str) -> HttpResponse:
     about = inspected(request, session_id)
     verifying.ask(about.id, entries=about.event_seq)
     if "HX-Request" in request.headers:
-        return render(request, "audit_app/_verification.html", _verification(about))
+        return render(request, "audit_app/ledger/_verification.html", _verification(about))
     return redirect("inspect-ledger", about.id)
 
 

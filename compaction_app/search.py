@@ -291,11 +291,11 @@ def search_page(request: HttpRequest) -> HttpResponse:
         # The last word may not be complete yet.
         typed = f"{asked.query}*" if asked.query[-1:].isalnum() else asked.query
         found = _search(replace(asked, query=typed), reader_of(request), limit=FIRST)
-        return render(request, "compaction_app/_first_hits.html", found)
+        return render(request, "compaction_app/search/_first_hits.html", found)
     found = _search(asked, reader_of(request), limit=PAGE)
     if "HX-Request" not in request.headers:
-        return render(request, "compaction_app/search.html", found)
-    response = render(request, "compaction_app/_hits.html", found)
+        return render(request, "compaction_app/search/search.html", found)
+    response = render(request, "compaction_app/search/_hits.html", found)
     if not asked.cursor:
         response.headers["HX-Replace-Url"] = asked.address
     return response

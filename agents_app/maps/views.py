@@ -257,12 +257,12 @@ def facts_of(spec: OperatorSpec, kind: OperatorKind) -> list[tuple[str, str]]:
 
 @signed_in
 def run_list(request: HttpRequest) -> HttpResponse:
-    return render(request, "agents_app/runs.html", _list_context(request))
+    return render(request, "agents_app/runs/runs.html", _list_context(request))
 
 
 @signed_in
 def run_rows(request: HttpRequest) -> HttpResponse:
-    return render(request, "agents_app/_run_rows.html", _list_context(request))
+    return render(request, "agents_app/runs/_rows.html", _list_context(request))
 
 
 @signed_in
@@ -280,19 +280,19 @@ def run_page(request: HttpRequest, run_id: str) -> HttpResponse:
         "facts": facts_of(run.spec, run.kind),
     }
     parts = _progress(shown) | _charts(run, sample) | _items(request, shown)
-    return render(request, "agents_app/run.html", context | parts)
+    return render(request, "agents_app/runs/run.html", context | parts)
 
 
 @signed_in
 def run_progress(request: HttpRequest, run_id: str) -> HttpResponse:
     run = _run(request, run_id)
-    return render(request, "agents_app/_run_progress.html", _progress(_view(run, _sample(run))))
+    return render(request, "agents_app/runs/_progress.html", _progress(_view(run, _sample(run))))
 
 
 @signed_in
 def run_charts(request: HttpRequest, run_id: str) -> HttpResponse:
     run = _run(request, run_id)
-    return render(request, "agents_app/_run_charts.html", _charts(run, _sample(run)))
+    return render(request, "agents_app/runs/_charts.html", _charts(run, _sample(run)))
 
 
 @signed_in
@@ -300,7 +300,7 @@ def run_items(request: HttpRequest, run_id: str) -> HttpResponse:
     """Show items in ``state``, from the number ``from`` on or before ``before``."""
     shown = _view(_run(request, run_id), [])
     found = _items(request, shown)
-    response = render(request, "agents_app/_run_items.html", found)
+    response = render(request, "agents_app/runs/_items.html", found)
     address = reverse("run", args=[run_id])
     response.headers["HX-Replace-Url"] = f"{address}?{found['here']}" if found["here"] else address
     return response
@@ -326,7 +326,7 @@ def run_item(request: HttpRequest, run_id: str, number: int) -> HttpResponse:
         "previous": number - 1 if number > 1 else None,
         "next": number + 1 if number < (run.counts.items or 0) else None,
     }
-    return render(request, "agents_app/item.html", context)
+    return render(request, "agents_app/runs/item.html", context)
 
 
 @signed_in
@@ -348,14 +348,14 @@ def try_prompt(request: HttpRequest, run_id: str, number: int, attempt: int) -> 
     call_id = queries.load_attempt_text(run.id, number, attempt, "call_id")
     rebuilt = rebuild_payload(load_call(call_id, owner_id=run.owner_id))
     context = {"messages": (rebuilt.payload or {}).get("messages", []), "problems": rebuilt.problems}
-    return render(request, "agents_app/_try_prompt.html", context | {"call_id": call_id})
+    return render(request, "agents_app/runs/_try_prompt.html", context | {"call_id": call_id})
 
 
 @signed_in
 def part_runs(request: HttpRequest, session_id: str, part_id: str) -> HttpResponse:
     session = load_session(session_id, owner_id=reader_of(request))
     runs = queries.runs_of_part(session.id, part_id)
-    return render(request, "agents_app/_part_runs.html", {"runs": _named(runs)})
+    return render(request, "agents_app/runs/_part_runs.html", {"runs": _named(runs)})
 
 
 def _run(request: HttpRequest, run_id: str) -> RunRecord:

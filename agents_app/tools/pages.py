@@ -295,7 +295,7 @@ def tools(request: HttpRequest) -> HttpResponse:
         # Servers without tools would else not show at all; a search does not find them.
         attached = [] if query else show_servers(user_id=reader_of(request))
         context["silent"] = [server for server in attached if not server["tools"]]
-    return render(request, "agents_app/tools.html", context)
+    return render(request, "agents_app/tools/tools.html", context)
 
 
 @administrators(ADD)
@@ -329,7 +329,7 @@ def server_tools(request: HttpRequest, name: str) -> HttpResponse:
     except ToolServerNotFound:
         raise Http404 from None
     if request.method != "POST":
-        return render(request, "agents_app/server_tools.html", {"server": server})
+        return render(request, "agents_app/tools/server_tools.html", {"server": server})
     seen = set(request.POST.getlist("read_only"))
     # By digest: a tool that is listed otherwise by now is not the one that the administrator has seen.
     marked = [tool for tool in server.listing.tools if tool.digest in seen]
@@ -351,7 +351,7 @@ def server_tools(request: HttpRequest, name: str) -> HttpResponse:
 def server_remove(request: HttpRequest, name: str) -> HttpResponse:
     row = _row(name)
     if request.method != "POST":
-        return render(request, "agents_app/server_remove.html", {"name": row.name})
+        return render(request, "agents_app/tools/server_remove.html", {"name": row.name})
     store.remove_server(name)
     text = gettext("The server %(name)s is removed. From the next turn on, sessions can no longer use its tools.")
     messages.success(request, text % {"name": name})
@@ -362,7 +362,7 @@ def _entered_server(request: HttpRequest, row: McpServer | None) -> HttpResponse
     form = McpServerForm(request.POST if request.method == "POST" else None, instance=row)
     name = form.instance.name
     if request.method != "POST" or not form.is_valid():
-        return render(request, "agents_app/server_form.html", {"form": form, "name": name})
+        return render(request, "agents_app/tools/server_form.html", {"form": form, "name": name})
     put = partial(store.enter_server, audience=form.chosen_audience)
     server = waiting_for(attach_server)(form.cleaned_data["address"], put=put)
     name, problem = server.address.name, excerpt(server.problem, 300)

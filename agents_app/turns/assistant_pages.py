@@ -160,7 +160,7 @@ def assistant_list(request: HttpRequest) -> HttpResponse:
     found = list_assistants(user_id=reader_of(request), before=cursor, limit=PAGE + 1)
     page = page_of(found, PAGE, attrgetter("id"))
     context = {"assistants": page["items"], "next_cursor": page["next_cursor"] or "", "rows_path": request.path}
-    return render(request, f"agents_app/{'_assistant_rows' if cursor else 'assistants'}.html", context)
+    return render(request, f"agents_app/assistants/{'_rows' if cursor else 'assistants'}.html", context)
 
 
 @signed_in
@@ -174,7 +174,7 @@ def assistant_page(request: HttpRequest, assistant_id: str) -> HttpResponse:
         "facts": facts_of(assistant.config),
         "missing_tools": missing_tools(assistant.config, user_id=reader_of(request)),
     }
-    return render(request, "agents_app/assistant.html", context)
+    return render(request, "agents_app/assistants/assistant.html", context)
 
 
 @signed_in_to_change
@@ -188,7 +188,7 @@ def assistant_add(request: HttpRequest) -> HttpResponse:
             form.refuse(error)
         else:
             return to_page(request, "assistant", made.id)
-    return render(request, "agents_app/assistant_form.html", {"form": form})
+    return render(request, "agents_app/assistants/form.html", {"form": form})
 
 
 @signed_in_to_change
@@ -209,7 +209,7 @@ def assistant_change(request: HttpRequest, assistant_id: str) -> HttpResponse:
                 text = gettext("Saved as version %(number)s.") % {"number": changed.version}
             messages.success(request, text)
             return to_page(request, "assistant", assistant.id)
-    return render(request, "agents_app/assistant_form.html", {"form": form, "assistant": assistant})
+    return render(request, "agents_app/assistants/form.html", {"form": form, "assistant": assistant})
 
 
 @signed_in_to_post

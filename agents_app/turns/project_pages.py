@@ -42,7 +42,7 @@ def project_settings(request: HttpRequest, project_id: str) -> HttpResponse:
         "is_model_gone": project.model not in {"", *(spec.alias for spec in list_models(user_id=reader))},
         "missing_tools": missing_tools(project.config, user_id=reader),
     }
-    return render(request, "agents_app/_project_settings.html", context)
+    return render(request, "agents_app/settings/_project.html", context)
 
 
 @signed_in_to_change
@@ -58,4 +58,4 @@ def project_change(request: HttpRequest, project_id: str) -> HttpResponse:
         else:
             messages.success(request, _("Saved."))
             return redirect("project", project.id)
-    return render(request, "agents_app/project_form.html", {"form": form, "project": project})
+    return render(request, "agents_app/settings/project_form.html", {"form": form, "project": project})

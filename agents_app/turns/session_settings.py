@@ -348,4 +348,4 @@ def session_settings(request: HttpRequest, session_id: str) -> HttpResponse:
             messages.success(request, _("Settings saved. They apply from the next message."))
             return redirect("session", session.id)
     context = {"form": form, "session": session}
-    return render(request, "agents_app/session_settings.html", context)
+    return render(request, "agents_app/settings/session.html", context)

@@ -171,7 +171,7 @@ def write_pictures(charts: Sequence[Chart], folder: Path) -> list[tuple[str, str
         legend = [(place, 200 * (place - 1), label) for place, label in enumerate(chart.series, 1)]
         values = {"chart": chart, "labels": labels, "legend": legend}
         with translation.override(settings.LANGUAGE_CODE):
-            picture = render_to_string("audit_app/evaluation_chart.svg", values)
+            picture = render_to_string("audit_app/evaluation/chart.svg", values)
         (folder / name).write_text(picture, encoding="utf-8")
         written.append((chart.name, name))
     return written

@@ -123,7 +123,7 @@ def evaluation_list(request: HttpRequest) -> HttpResponse:
         "command": COMMAND,
         "plan": _plan(request, request.GET) if "session" in request.GET else None,
     }
-    return render(request, "audit_app/evaluations.html", context)
+    return render(request, "audit_app/evaluation/evaluations.html", context)
 
 
 def _plan(request: HttpRequest, given: QueryDict) -> Plan:
@@ -148,7 +148,7 @@ def evaluation(request: HttpRequest, report_id: str) -> HttpResponse:
         "rows": rows,
         "tables": tables if len(tables) > 1 else [],
     }
-    return render(request, "audit_app/evaluation.html", context)
+    return render(request, "audit_app/evaluation/evaluation.html", context)
 
 
 @signed_in_to_post

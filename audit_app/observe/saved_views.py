@@ -68,7 +68,7 @@ def save(request: HttpRequest) -> HttpResponse:
         )
     except (InvalidRequest, SavedViewNameTaken) as error:
         context = {"asked": asked, "is_taken": isinstance(error, SavedViewNameTaken)}
-        return _refuse(request, error, "audit_app/_observe_save.html", name=name, **context)
+        return _refuse(request, error, "audit_app/observe/_save.html", name=name, **context)
     return to_page(request, _asked(view).address)
 
 
@@ -78,7 +78,7 @@ def rename(request: HttpRequest, view_id: str) -> HttpResponse:
     try:
         view = saved_view_store.rename_view(view_id, owner_id=reader_of(request), name=name)
     except (InvalidRequest, SavedViewNameTaken) as error:
-        return _refuse(request, error, "audit_app/_observe_rename.html", name=name, view_id=view_id)
+        return _refuse(request, error, "audit_app/observe/_rename.html", name=name, view_id=view_id)
     return to_page(request, _asked(view).address)
 
 

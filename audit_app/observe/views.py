@@ -65,14 +65,14 @@ def observe(request: HttpRequest) -> HttpResponse:
         context = {"problem": error_text(error)}
     context |= {"asked": asked, "query": asked.query(), "is_part": is_part}
     if is_part and "problem" in context:
-        response = render(request, "audit_app/_observe_problem.html", context)
+        response = render(request, "audit_app/observe/_problem.html", context)
         response.headers["HX-Retarget"] = "#observe-problem"
         response.headers["HX-Reswap"] = "outerHTML"
         return response
     context |= {"saved": show_views(request, asked), "longest_name": NAME_CHARACTERS}
     if not is_part:
-        return render(request, "audit_app/observe.html", context | _around(asked))
-    response = render(request, "audit_app/_observed.html", context)
+        return render(request, "audit_app/observe/observe.html", context | _around(asked))
+    response = render(request, "audit_app/observe/_observed.html", context)
     response.headers["HX-Push-Url"] = asked.address
     return response
 
@@ -81,7 +81,7 @@ def observe(request: HttpRequest) -> HttpResponse:
 def observe_rows(request: HttpRequest) -> HttpResponse:
     """More rows, after a cursor."""
     asked = read_asked(request.GET)
-    return render(request, "audit_app/_observe_rows.html", _found(asked) | {"asked": asked, "query": asked.query()})
+    return render(request, "audit_app/observe/_rows.html", _found(asked) | {"asked": asked, "query": asked.query()})
 
 
 @observers
@@ -94,7 +94,7 @@ def observe_numbers(request: HttpRequest) -> HttpResponse:
     period: dict[str, Any] = {"since": since, "until": until, "step": step}
     course = load_course(observed, **period)
     charts = draw_course(course, compactions_over_time(observed.rows, **period), **period)
-    return render(request, "audit_app/_observe_numbers.html", period | {"charts": charts, "cut": course.since})
+    return render(request, "audit_app/observe/_numbers.html", period | {"charts": charts, "cut": course.since})
 
 
 @observers

@@ -330,7 +330,7 @@ def _summary(summary: SummaryRecord) -> Block:
 
 def html_pieces(opening: Opening, entries: Iterable[Entry]) -> Iterator[str]:
     # The page fetches and runs nothing; its own style is allowed by its digest.
-    style = render_to_string("audit_app/transcript.css")
+    style = render_to_string("audit_app/transfer/transcript.css")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     context = {
         "opening": opening,
@@ -338,7 +338,7 @@ def html_pieces(opening: Opening, entries: Iterable[Entry]) -> Iterator[str]:
         "policy": f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
         "mark": mark_safe(_MARK),  # noqa: S308
     }
-    head, _, tail = render_to_string("audit_app/transcript.html", context).partition(_MARK)
+    head, _, tail = render_to_string("audit_app/transfer/transcript.html", context).partition(_MARK)
     yield head
     for entry in entries:
         blocks = [
@@ -346,7 +346,7 @@ def html_pieces(opening: Opening, entries: Iterable[Entry]) -> Iterator[str]:
             for block in entry.blocks
         ]
         context = {"entry": entry, "time": format_time(entry.at) if entry.at else "", "blocks": blocks}
-        yield render_to_string("audit_app/_entry.html", context)
+        yield render_to_string("audit_app/transfer/_entry.html", context)
     yield tail
 
 

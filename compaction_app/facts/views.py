@@ -39,12 +39,12 @@ STATES = {
 
 @signed_in
 def held_facts(request: HttpRequest) -> HttpResponse:
-    return render(request, "compaction_app/held_facts.html", _held_context(request))
+    return render(request, "compaction_app/memory/held_facts.html", _held_context(request))
 
 
 @signed_in
 def held_fact_rows(request: HttpRequest) -> HttpResponse:
-    return render(request, "compaction_app/_held_fact_rows.html", _held_context(request))
+    return render(request, "compaction_app/memory/_held_fact_rows.html", _held_context(request))
 
 
 def _held_context(request: HttpRequest) -> dict[str, Any]:
@@ -64,12 +64,12 @@ def _may_hold_for_all(request: HttpRequest) -> bool:
 
 @signed_in
 def memory(request: HttpRequest, session_id: str) -> HttpResponse:
-    return render(request, "compaction_app/inspect_memory.html", _memory_context(request, session_id))
+    return render(request, "compaction_app/memory/memory.html", _memory_context(request, session_id))
 
 
 @signed_in
 def memory_rows(request: HttpRequest, session_id: str) -> HttpResponse:
-    return render(request, "compaction_app/_inspect_memory_rows.html", _memory_context(request, session_id))
+    return render(request, "compaction_app/memory/_memory_rows.html", _memory_context(request, session_id))
 
 
 def _memory_context(request: HttpRequest, session_id: str) -> dict[str, Any]:

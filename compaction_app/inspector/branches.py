@@ -124,4 +124,4 @@ def branches(request: HttpRequest, session_id: str) -> HttpResponse:
             "older": first - PAGE if first else None,
             "is_chosen_here": any(row.is_chosen for row in rows),
         }
-    return render(request, "compaction_app/inspect_branches.html", context)
+    return render(request, "compaction_app/branches/branches.html", context)

@@ -214,8 +214,8 @@ def call_list(request: HttpRequest, session_id: str) -> HttpResponse:
         "older_url": address_of("inspect-calls", about.id, before=page[-1].id, **kept) if len(found) > PAGE else "",
     }
     if request.headers.get("HX-Target") == "calls":
-        return render(request, "compaction_app/_inspect_calls.html", context)
-    return render(request, "compaction_app/inspect_calls.html", context | {"scrub": _scrub(about, None)})
+        return render(request, "compaction_app/calls/_calls.html", context)
+    return render(request, "compaction_app/calls/calls.html", context | {"scrub": _scrub(about, None)})
 
 
 @signed_in
@@ -264,8 +264,8 @@ def call_page(request: HttpRequest, session_id: str, call_id: str) -> HttpRespon
         **body,
     }
     if request.headers.get("HX-Target") == "call":
-        return render(request, "compaction_app/_inspect_call_swap.html", context)
-    return render(request, "compaction_app/inspect_call.html", context | {"scrub": _scrub(about, call)})
+        return render(request, "compaction_app/calls/_call_swap.html", context)
+    return render(request, "compaction_app/calls/call.html", context | {"scrub": _scrub(about, call)})
 
 
 @signed_in
@@ -295,7 +295,7 @@ def call_block(request: HttpRequest, session_id: str, call_id: str, number: int)
         "texts": texts,
     }
     is_part = "HX-Request" in request.headers
-    return render(request, f"compaction_app/{'_inspect_block' if is_part else 'inspect_block'}.html", context)
+    return render(request, f"compaction_app/calls/{'_block' if is_part else 'block'}.html", context)
 
 
 @signed_in
@@ -321,7 +321,7 @@ def call_payload(request: HttpRequest, session_id: str, call_id: str) -> HttpRes
     stretch = _payload(about, opened, offset=number_in(request, "offset") or 0)
     if stretch is None:
         raise Http404("this payload cannot be rebuilt")
-    return render(request, "compaction_app/_inspect_text.html", {"stretch": stretch, "label": gettext("Payload")})
+    return render(request, "compaction_app/calls/_text.html", {"stretch": stretch, "label": gettext("Payload")})
 
 
 @signed_in

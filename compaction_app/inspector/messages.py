@@ -52,12 +52,12 @@ Span = tuple[tuple[tuple[int, int], ...], int, int]
 
 @signed_in
 def tombstones(request: HttpRequest, session_id: str) -> HttpResponse:
-    return render(request, "compaction_app/inspect_tombstones.html", _tombstones_context(request, session_id))
+    return render(request, "compaction_app/messages/tombstones.html", _tombstones_context(request, session_id))
 
 
 @signed_in
 def tombstone_rows(request: HttpRequest, session_id: str) -> HttpResponse:
-    return render(request, "compaction_app/_inspect_tombstone_rows.html", _tombstones_context(request, session_id))
+    return render(request, "compaction_app/messages/_tombstone_rows.html", _tombstones_context(request, session_id))
 
 
 @signed_in
@@ -160,7 +160,7 @@ def message_page(request: HttpRequest, session_id: str, message_id: str) -> Http
         "message": story.message,
         "pruned": {part_id: one["seq"] for one in story.tombstones for part_id in one["part_ids"]},
     }
-    return render(request, "compaction_app/inspect_message.html", context)
+    return render(request, "compaction_app/messages/message.html", context)
 
 
 def trace(session_id: str, message_id: str, *, path: Path | None = None) -> MessageStory:

@@ -328,7 +328,7 @@ def summaries(request: HttpRequest, session_id: str) -> HttpResponse:
     }
     if context["view"] == "table":
         context |= {"rows": load_roots(about, offset=0, branch=branch), "level": 1}
-    return render(request, "compaction_app/inspect_summaries.html", context)
+    return render(request, "compaction_app/summaries/summaries.html", context)
 
 
 @signed_in
@@ -355,7 +355,7 @@ def rows(request: HttpRequest, session_id: str) -> HttpResponse:
     found = load_under(about, under, offset=offset) if under else load_roots(about, offset=offset, branch=branch)
     level = min(number_in(request, "level") or 1, DEEPEST)
     context = {"about": about, "rows": found, "level": level, "under": printable(under), "branch": branch}
-    return render(request, "compaction_app/_inspect_summary_rows.html", context)
+    return render(request, "compaction_app/summaries/_rows.html", context)
 
 
 @signed_in
@@ -369,7 +369,7 @@ def sources(request: HttpRequest, session_id: str, summary_id: str) -> HttpRespo
     about = inspected(request, session_id)
     node = queries.load_summary(summary_id, session_id=about.id)
     context = {"about": about, "summary": node, "sources": open_sources(node, offset=number_in(request, "offset") or 0)}
-    return render(request, "compaction_app/_summary_sources.html", context)
+    return render(request, "compaction_app/summaries/_sources.html", context)
 
 
 @signed_in
@@ -384,7 +384,7 @@ def source(request: HttpRequest, session_id: str, summary_id: str, source_id: st
         context["summary"] = queries.load_summary(source_id, session_id=about.id)
     else:
         context["message"] = transcript.load_message(about.id, source_id)
-    return render(request, "compaction_app/_summary_source.html", context)
+    return render(request, "compaction_app/summaries/_source.html", context)
 
 
 @signed_in
@@ -395,7 +395,7 @@ def missing(request: HttpRequest, session_id: str, summary_id: str) -> HttpRespo
     shown = groupby(found[:MISSING], key=lambda one: one.item.kind)
     kinds = [(MISSING_KINDS[kind], list(items)) for kind, items in shown]
     context = {"about": about, "kinds": kinds, "more": len(found[MISSING:])}
-    return render(request, "compaction_app/_summary_missing.html", context)
+    return render(request, "compaction_app/summaries/_missing.html", context)
 
 
 @signed_in
@@ -404,7 +404,7 @@ def reply(request: HttpRequest, session_id: str, try_id: str) -> HttpResponse:
     found = queries.load_reply(try_id, session_id=about.id)
     calls = json.dumps(found["tool_calls"], indent=2, ensure_ascii=False) if found["tool_calls"] else ""
     context = {name: show_invisible(text) for name, text in (found | {"tool_calls": calls}).items()}
-    return render(request, "compaction_app/_summary_reply.html", context)
+    return render(request, "compaction_app/summaries/_reply.html", context)
 
 
 @signed_in
@@ -422,7 +422,7 @@ def message(request: HttpRequest, session_id: str, seq: int) -> HttpResponse:
         "is_active": traced.in_context == message_id,
         "message": transcript.load_message(about.id, message_id),
     }
-    return render(request, "compaction_app/_inspect_message.html", context)
+    return render(request, "compaction_app/summaries/_message.html", context)
 
 
 @signed_in
@@ -442,7 +442,7 @@ def anywhere(request: HttpRequest, summary_id: str) -> HttpResponse:
 def _summary(request: HttpRequest, about: Inspected, node: SummaryRecord) -> HttpResponse:
     context = {"about": about, "tab": TAB} | _context(node)
     is_part = "HX-Request" in request.headers
-    return render(request, f"compaction_app/{'_summary' if is_part else 'inspect_summary'}.html", context)
+    return render(request, f"compaction_app/summaries/{'_summary' if is_part else 'summary'}.html", context)
 
 
 def _context(node: SummaryRecord) -> dict[str, Any]:

@@ -356,7 +356,7 @@ def timeline(request: HttpRequest, session_id: str) -> HttpResponse:
         "tools": [show_invisible(name) for name in timeline_queries.tools_of_session(about.id)],
         "states": STATES,
     }
-    return render(request, "compaction_app/inspect_timeline.html", context)
+    return render(request, "compaction_app/timeline/timeline.html", context)
 
 
 @signed_in
@@ -364,8 +364,8 @@ def turn_rows(request: HttpRequest, session_id: str) -> HttpResponse:
     """Render the turns alone: with another filter, the next page of them, or with ``from`` those that are new."""
     context = _turns_context(request, inspected(request, session_id))
     is_list = context["before"] is None and context["start"] is None
-    name = "_inspect_turns.html" if is_list else "_inspect_turn_rows.html"
-    response = render(request, f"compaction_app/{name}", context)
+    name = "_turns.html" if is_list else "_turn_rows.html"
+    response = render(request, f"compaction_app/timeline/{name}", context)
     if is_list:
         here, query = reverse("inspect", args=[session_id]), context["wanted"].query
         response.headers["HX-Replace-Url"] = f"{here}?{query}" if query else here
@@ -375,7 +375,7 @@ def turn_rows(request: HttpRequest, session_id: str) -> HttpResponse:
 @signed_in
 def totals(request: HttpRequest, session_id: str) -> HttpResponse:
     about = inspected(request, session_id)
-    return render(request, "compaction_app/_inspect_totals.html", {"about": about, "totals": load_totals(about)})
+    return render(request, "compaction_app/timeline/_totals.html", {"about": about, "totals": load_totals(about)})
 
 
 @signed_in
@@ -384,12 +384,12 @@ def turn(request: HttpRequest, session_id: str, turn_id: str) -> HttpResponse:
     seq = context["found"]["turn"]["line"].seq
     beside = timeline_queries.turns_beside(context["about"].id, seq)
     neighbours = {"previous": beside.get(seq - 1), "next": beside.get(seq + 1)}
-    return render(request, "compaction_app/inspect_turn.html", context | {"beside": neighbours})
+    return render(request, "compaction_app/timeline/turn.html", context | {"beside": neighbours})
 
 
 @signed_in
 def turn_steps(request: HttpRequest, session_id: str, turn_id: str) -> HttpResponse:
-    return render(request, "compaction_app/_inspect_steps.html", _steps_context(request, session_id, turn_id))
+    return render(request, "compaction_app/timeline/_steps.html", _steps_context(request, session_id, turn_id))
 
 
 @signed_in

@@ -445,9 +445,9 @@ def check_reached(form: forms.BaseForm, alias: str, values: dict[str, Any]) -> N
 @signed_in
 def models(request: HttpRequest) -> HttpResponse:
     if not may_administer(request, CHANGE):
-        return render(request, "sessions_app/models.html", {"models": list_models(user_id=reader_of(request))})
+        return render(request, "sessions_app/models/models.html", {"models": list_models(user_id=reader_of(request))})
     may = {"may_add": may_administer(request, ADD), "may_remove": may_administer(request, REMOVE)}
-    return render(request, "sessions_app/model_entries.html", {"entries": model_store.list_model_entries()} | may)
+    return render(request, "sessions_app/models/entries.html", {"entries": model_store.list_model_entries()} | may)
 
 
 @administrators(ADD)
@@ -487,7 +487,7 @@ def model_remove(request: HttpRequest, alias: str) -> HttpResponse:
     if entry.is_shipped:
         raise Http404
     if request.method != "POST":
-        return render(request, "sessions_app/model_remove.html", {"entry": entry})
+        return render(request, "sessions_app/models/remove.html", {"entry": entry})
     model_store.remove_model(alias)
     text = gettext("%(model)s was removed. No session can use it any more.")
     messages.success(request, text % {"model": excerpt(alias, NAME_LENGTH)})
@@ -505,7 +505,7 @@ def _enter(request: HttpRequest, entry: model_store.ModelEntry | None) -> HttpRe
     form = ModelForm(request.POST if request.method == "POST" else None, entry=entry)
     if request.method != "POST" or not form.is_valid():
         context = {"form": form, "entry": entry, "providers": PROVIDERS}
-        return render(request, "sessions_app/model_form.html", context)
+        return render(request, "sessions_app/models/form.html", context)
     spec: ModelSpec = form.cleaned_data["spec"]
     variable = form.cleaned_data["api_key_env"]
     model_store.enter_model(spec, api_key_env=variable, key=form.entered_key, audience=form.chosen_audience)
@@ -527,7 +527,7 @@ def known_models(request: HttpRequest) -> HttpResponse:
     found = [
         ModelSpec(alias=name, litellm_model=name, **settle_limits(limits)) for model, limits in known if model == name
     ]
-    return render(request, "sessions_app/_known_models.html", {"known": known, "found": found})
+    return render(request, "sessions_app/models/_known.html", {"known": known, "found": found})
 
 
 def _entry_url(alias: str) -> str:

@@ -68,4 +68,4 @@ def _page(request: HttpRequest, form: KeyForm, *, made: str | None = None, revok
         "site_url": request.build_absolute_uri("/").rstrip("/"),
     }
     part = "_keys" if "HX-Request" in request.headers else "keys"
-    return render(request, f"sessions_app/{part}.html", context)
+    return render(request, f"sessions_app/keys/{part}.html", context)

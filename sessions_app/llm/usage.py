@@ -336,7 +336,7 @@ def usage(request: HttpRequest) -> HttpResponse:
         "stretches": [(days, _query(asked, days=days), is_current and length == days) for days in STRETCHES],
         "today": _today(),
     }
-    return render(request, "sessions_app/usage.html", context)
+    return render(request, "sessions_app/usage/usage.html", context)
 
 
 @signed_in

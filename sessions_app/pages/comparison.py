@@ -88,13 +88,13 @@ def comparison(request: HttpRequest, session_id: str, question: int, left: int, 
         "title": shown_title(session.title),
         "question": transcript.load_chunk(session.id, after=question - 1, limit=1)[0],
     }
-    return render(request, "sessions_app/comparison.html", context)
+    return render(request, "sessions_app/comparison/comparison.html", context)
 
 
 @signed_in
 def comparison_answers(request: HttpRequest, session_id: str, question: int, left: int, right: int) -> HttpResponse:
     session = load_session(session_id, owner_id=reader_of(request))
-    return render(request, "sessions_app/_answers.html", _context(session, question, left, right))
+    return render(request, "sessions_app/comparison/_answers.html", _context(session, question, left, right))
 
 
 def _context(session: SessionRecord, question: int, left: int, right: int) -> dict[str, Any]:

@@ -42,7 +42,7 @@ def _frame(request: HttpRequest, title: str, name: str, *, allowed: str = "") ->
     script = static(name)
     # By its whole address: browsers do not agree on what 'self' is in a document without an origin.
     address = request.build_absolute_uri(script)
-    response = render(request, "sessions_app/frame.html", {"title": title, "script": script})
+    response = render(request, "sessions_app/transcript/frame.html", {"title": title, "script": script})
     response.headers["Content-Security-Policy"] = (
         f"default-src 'none'; script-src {address} {allowed}; style-src 'unsafe-inline'; img-src data:; font-src data:; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'self'; sandbox allow-scripts"

@@ -37,7 +37,7 @@ def help_index(request: HttpRequest) -> HttpResponse:
         (gettext("Concepts and reference"), [(titles[name], name) for name in REFERENCE]),
         (gettext("Developing Mnesis"), [pair for pair in howtos if pair[1] in FOR_DEVELOPERS]),
     )
-    return render(request, "sessions_app/help_index.html", {"sections": sections})
+    return render(request, "sessions_app/help/index.html", {"sections": sections})
 
 
 @signed_in
@@ -45,7 +45,7 @@ def help_page(request: HttpRequest, name: str) -> HttpResponse:
     title = _titles().get(name)
     if title is None:
         raise Http404
-    return render(request, "sessions_app/help.html", {"title": title, "html": _html(name)})
+    return render(request, "sessions_app/help/help.html", {"title": title, "html": _html(name)})
 
 
 @cache

@@ -55,7 +55,7 @@ def new_chat(request: HttpRequest) -> HttpResponse:
         "demo_examples": DEMO_EXAMPLES,
         "steps": first_steps(request),
     }
-    return render(request, "sessions_app/new_chat.html", model_choices(request) | context)
+    return render(request, "sessions_app/new_chat/new_chat.html", model_choices(request) | context)
 
 
 def first_steps(request: HttpRequest) -> FirstSteps | None:

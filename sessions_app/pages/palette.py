@@ -18,6 +18,6 @@ def palette(request: HttpRequest) -> HttpResponse:
     query = printable(request.GET.get("q", "").strip())
     archived = None if query else False
     sessions = list_sessions(owner_id=reader_of(request), archived=archived, sub_agents=False, query=query, limit=MOST)
-    part = "_palette_sessions" if "q" in request.GET else "_palette"
+    part = "_sessions" if "q" in request.GET else "_palette"
     context = {"sessions": sessions, "temporary_hours": temporary_hours()}
-    return render(request, f"sessions_app/{part}.html", context)
+    return render(request, f"sessions_app/palette/{part}.html", context)

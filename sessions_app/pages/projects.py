@@ -24,7 +24,7 @@ def projects(request: HttpRequest) -> HttpResponse:
     cursor = request.GET.get("cursor") or None
     page = page_of(list_projects(user_id=reader_of(request), before=cursor, limit=PAGE + 1), PAGE, attrgetter("id"))
     context = {"projects": page["items"], "next_cursor": page["next_cursor"] or "", "rows_path": request.path}
-    return render(request, f"sessions_app/{'_project_rows' if cursor else 'projects'}.html", context)
+    return render(request, f"sessions_app/projects/{'_rows' if cursor else 'projects'}.html", context)
 
 
 @signed_in
@@ -37,14 +37,14 @@ def project(request: HttpRequest, project_id: str) -> HttpResponse:
         "members": list_members(shown),
         "may_delete": may_delete(),
     }
-    return render(request, "sessions_app/project.html", context)
+    return render(request, "sessions_app/projects/project.html", context)
 
 
 @signed_in
 def session_project(request: HttpRequest, session_id: str) -> HttpResponse:
     """Return what the page of a session says of its project."""
     session = load_session(session_id, owner_id=reader_of(request))
-    return render(request, "sessions_app/_session_project.html", in_project(session) | {"session": session})
+    return render(request, "sessions_app/session/_project.html", in_project(session) | {"session": session})
 
 
 @signed_in
@@ -52,4 +52,4 @@ def move_session(request: HttpRequest, session_id: str) -> HttpResponse:
     """Return the dialog in which a project is chosen for a session."""
     session = load_session(session_id, owner_id=reader_of(request))
     offered = list_projects(user_id=session.owner_id, limit=MOST_OFFERED)
-    return render(request, "sessions_app/_move_dialog.html", {"session": session, "projects": offered})
+    return render(request, "sessions_app/projects/_move_dialog.html", {"session": session, "projects": offered})

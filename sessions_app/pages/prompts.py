@@ -31,9 +31,11 @@ def prompts(request: HttpRequest) -> HttpResponse:
         session = load_session(request.GET.get("session", ""), owner_id=reader_of(request))
         text, _ = load_said(session.id, message_id)
         context["prompt"] = {"text": text}
-    return render(request, f"sessions_app/{'_prompt_rows' if cursor else 'prompts'}.html", context)
+    return render(request, f"sessions_app/prompts/{'_rows' if cursor else 'prompts'}.html", context)
 
 
 @signed_in
 def prompt(request: HttpRequest, prompt_id: str) -> HttpResponse:
-    return render(request, "sessions_app/prompt.html", {"prompt": load_prompt(prompt_id, user_id=reader_of(request))})
+    return render(
+        request, "sessions_app/prompts/prompt.html", {"prompt": load_prompt(prompt_id, user_id=reader_of(request))}
+    )

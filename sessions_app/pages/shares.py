@@ -50,13 +50,13 @@ def shared_view(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResp
 
 @shared_view
 def shared_page(request: HttpRequest, shared: Shared) -> HttpResponse:
-    return render(request, "sessions_app/shared.html", _messages(shared, after=0))
+    return render(request, "sessions_app/shares/shared.html", _messages(shared, after=0))
 
 
 @shared_view
 def shared_messages(request: HttpRequest, shared: Shared) -> HttpResponse:
     return render(
-        request, "sessions_app/_shared_messages.html", _messages(shared, after=number_in(request, "after") or 0)
+        request, "sessions_app/shares/_messages.html", _messages(shared, after=number_in(request, "after") or 0)
     )
 
 
@@ -77,7 +77,7 @@ def _messages(shared: Shared, *, after: int) -> dict[str, Any]:
 def shared_text(request: HttpRequest, shared: Shared, part_id: str, field: str) -> HttpResponse:
     transcript.check_shared(shared.session.id, part_id, field=field, path=shared.path)
     piece = transcript.load_piece(shared.session.id, part_id, field=field, offset=number_in(request, "offset") or 0)
-    return render(request, "sessions_app/_long_text.html", {"share_token": shared.token, "text": piece})
+    return render(request, "sessions_app/transcript/_long_text.html", {"share_token": shared.token, "text": piece})
 
 
 @shared_view
@@ -90,7 +90,7 @@ def shared_raw(request: HttpRequest, shared: Shared, part_id: str, field: str) -
 def own_shares(request: HttpRequest) -> HttpResponse:
     """Return the page of all links, or with a cursor only the rows after it."""
     rows = _rows(request)
-    return render(request, f"sessions_app/{'_share_rows' if 'cursor' in request.GET else 'shares'}.html", rows)
+    return render(request, f"sessions_app/shares/{'_rows' if 'cursor' in request.GET else 'shares'}.html", rows)
 
 
 @signed_in
@@ -102,7 +102,7 @@ def session_shares(request: HttpRequest, session_id: str) -> HttpResponse:
         "session": session,
         "audiences": [audience.value for audience in Audience if is_permitted(audience, config)],
     }
-    return render(request, f"sessions_app/{'_share_rows' if 'cursor' in request.GET else '_share'}.html", context)
+    return render(request, f"sessions_app/shares/{'_rows' if 'cursor' in request.GET else '_share'}.html", context)
 
 
 def _rows(request: HttpRequest, session_id: str | None = None) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def sidebar_rows(request: HttpRequest) -> HttpResponse:
     pages = min(int(asked), MOST_PAGES) if asked.isascii() and asked.isdigit() and len(asked) < 4 else 1
     context = sidebar_context(request, cursor=request.GET.get("cursor", ""), pages=max(pages, 1))
     shown = {"current": request.GET.get("current", ""), "path": request.GET.get("path", "")}
-    return render(request, "sessions_app/_sidebar_rows.html", context | shown)
+    return render(request, "sessions_app/sidebar/_rows.html", context | shown)
 
 
 @signed_in
@@ -52,4 +52,4 @@ def sidebar_states(request: HttpRequest) -> HttpResponse:
     """Return the current title and state of some rows, and which sessions are pinned. Sessions of others are left out."""
     sessions = load_sessions(request.GET.getlist("id")[:MOST_POLLED], owner_id=reader_of(request))
     pinned = list_pinned(owner_id=reader_of(request), limit=MOST_PINNED)
-    return render(request, "sessions_app/_sidebar_states.html", {"sessions": sessions, "pinned": pinned})
+    return render(request, "sessions_app/sidebar/_states.html", {"sessions": sessions, "pinned": pinned})

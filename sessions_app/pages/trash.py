@@ -23,4 +23,4 @@ def trash(request: HttpRequest) -> HttpResponse:
         "next_cursor": page["next_cursor"] or "",
         "may_delete": may_delete(),
     }
-    return render(request, f"sessions_app/{'_trash_rows' if cursor else 'trash'}.html", context)
+    return render(request, f"sessions_app/list/{'_trash_rows' if cursor else 'trash'}.html", context)

@@ -129,13 +129,13 @@ def model_choices(request: HttpRequest, *, preferred: str = "") -> dict[str, Any
 
 @signed_in
 def session_list(request: HttpRequest) -> HttpResponse:
-    return render(request, "sessions_app/session_list.html", list_context(request) | {"may_delete": may_delete()})
+    return render(request, "sessions_app/list/list.html", list_context(request) | {"may_delete": may_delete()})
 
 
 @signed_in
 def session_rows(request: HttpRequest) -> HttpResponse:
     found = list_context(request, project_id=request.GET.get("project", ""))
-    response = render(request, "sessions_app/_session_rows.html", found)
+    response = render(request, "sessions_app/list/_rows.html", found)
     if not found["asked"].cursor:
         response.headers["HX-Replace-Url"] = found["asked"].address
     return response
@@ -145,7 +145,7 @@ def session_rows(request: HttpRequest) -> HttpResponse:
 def session_row(request: HttpRequest, session_id: str) -> HttpResponse:
     session = load_session(session_id, owner_id=reader_of(request))
     [row] = _rows([session], owner_id=reader_of(request))
-    return render(request, "sessions_app/_session_row.html", {"shown": row})
+    return render(request, "sessions_app/list/_row.html", {"shown": row})
 
 
 @signed_in
@@ -153,7 +153,7 @@ def session_menu(request: HttpRequest, session_id: str) -> HttpResponse:
     session = load_session(session_id, owner_id=reader_of(request))
     return render(
         request,
-        "sessions_app/_session_menu.html",
+        "sessions_app/list/_menu.html",
         {"session": session, "may_delete": may_delete(), "may_share": may_share()},
     )
 
@@ -162,9 +162,7 @@ def session_menu(request: HttpRequest, session_id: str) -> HttpResponse:
 def session_states(request: HttpRequest) -> HttpResponse:
     """Return the current state of some rows, each to be swapped into its place. Sessions of others are left out."""
     sessions = load_sessions(request.GET.getlist("id")[:MOST_POLLED], owner_id=reader_of(request))
-    return render(
-        request, "sessions_app/_session_states.html", {"sessions": _rows(sessions, owner_id=reader_of(request))}
-    )
+    return render(request, "sessions_app/list/_states.html", {"sessions": _rows(sessions, owner_id=reader_of(request))})
 
 
 def list_context(request: HttpRequest, *, project_id: str = "") -> dict[str, Any]:
@@ -291,7 +289,7 @@ def session_page(request: HttpRequest, session_id: str) -> HttpResponse:
         "may_share": may_share() and not session.is_temporary,
         "temporary_hours": site_config().temporary.hours,
     }
-    return render(request, "sessions_app/session.html", context | in_project(session) | with_assistant(session))
+    return render(request, "sessions_app/session/session.html", context | in_project(session) | with_assistant(session))
 
 
 def in_project(session: SessionRecord) -> dict[str, Any]:
@@ -315,7 +313,7 @@ def message_chunk(request: HttpRequest, session_id: str) -> HttpResponse:
     They are those of a ``branch``. ``near`` is a place on it, whereas the branch is another one if ``at`` is not on it.
     """
     session = load_session(session_id, owner_id=reader_of(request))
-    return render(request, "sessions_app/_messages.html", _stretch(request, session))
+    return render(request, "sessions_app/transcript/_messages.html", _stretch(request, session))
 
 
 def _stretch(request: HttpRequest, session: SessionRecord) -> dict[str, Any]:
@@ -370,7 +368,7 @@ def message(request: HttpRequest, session_id: str, message_id: str) -> HttpRespo
     if shown.path is not None and shown.path.has(own.branch, own.seq):
         [own] = with_versions(shown, [own], after_seq=seq_before(session.id, own.seq, shown.path))
     context = {"session": session, "shown": shown, "message": own}
-    return render(request, "sessions_app/_message.html", context)
+    return render(request, "sessions_app/transcript/_message.html", context)
 
 
 @signed_in
@@ -406,14 +404,14 @@ def message_records(request: HttpRequest, session_id: str, message_id: str) -> H
         "records": records,
         "more_after": records[-1].index if len(records) == transcript.RECORDS else None,
     }
-    return render(request, "sessions_app/_records.html", context)
+    return render(request, "sessions_app/transcript/_records.html", context)
 
 
 @signed_in
 def part_text(request: HttpRequest, session_id: str, part_id: str, field: str) -> HttpResponse:
     session = load_session(session_id, owner_id=reader_of(request))
     piece = transcript.load_piece(session.id, part_id, field=field, offset=number_in(request, "offset") or 0)
-    return render(request, "sessions_app/_long_text.html", {"session_id": session.id, "text": piece})
+    return render(request, "sessions_app/transcript/_long_text.html", {"session_id": session.id, "text": piece})
 
 
 @signed_in

@@ -63,7 +63,7 @@ register.filter("duration", formats.format_duration)
 register.filter("label_text", label_text)
 
 
-@register.inclusion_tag("sessions_app/_sidebar.html", takes_context=True)
+@register.inclusion_tag("sessions_app/sidebar/_sidebar.html", takes_context=True)
 def sidebar(context: dict[str, Any], current: str = "") -> dict[str, Any]:
     """Show the reader's sessions, in one query; ``current`` is the one that the page is about."""
     request = context["request"]

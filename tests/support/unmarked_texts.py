@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
-EXPORTS = ("audit_app/transcript.", "audit_app/_entry.html")
+EXPORTS = ("audit_app/transfer/transcript.", "audit_app/transfer/_entry.html")
 """Templates of files, which are in English for everyone."""
 PAGE_MODULES = (
     *("sessions_app/pages", "sessions_app/templatetags", "sessions_app/llm/usage.py", "sessions_app/llm/keys.py"),
