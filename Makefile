@@ -34,7 +34,7 @@ format: .venv/installed-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/djlint templates --reformat --quiet
-	$(BIN)/python -m tests.support.client_sources
+	$(BIN)/python -m tests.support.documents.client_sources
 
 # The texts of pages and scripts into the catalogues of all languages, and these compiled. Needs GNU gettext.
 messages: .venv/installed

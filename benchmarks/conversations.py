@@ -31,7 +31,7 @@ from sessions_app.llm import model_store
 from sessions_app.record import session_store
 from sessions_app.record.context_queries import load_context_items
 from sessions_app.record.message_queries import load_messages
-from tests.support.samples import FOLDER, Sample, read_samples
+from tests.support.material.samples import FOLDER, Sample, read_samples
 
 WINDOWS = {"4K": 4_096, "8K": 8_192, "12K": 12_288, "32K": 32_768, "128K": 131_072}
 """Tokens, by the alias of the model that has them."""

@@ -27,8 +27,8 @@ from mnesis_core.llm.interface import ModelSpec
 from sessions_app.llm import model_store
 from sessions_app.llm.model_store import create_key
 from sessions_app.models import PromptText
-from tests.support.raw_provider import RawProvider, Saying
-from tests.support.site import free_port
+from tests.support.providers.raw_provider import RawProvider, Saying
+from tests.support.sites.site import free_port
 
 REQUESTS = 100
 SIZES = (0, 60_000)

@@ -26,7 +26,7 @@ from sessions_app.record import message_store, session_store, turn_store
 from sessions_app.record.change import change
 from sessions_app.record.context_queries import load_outlines
 from sessions_app.record.turn_queries import load_call
-from tests.core.contexts import CALCULATOR
+from tests.core.context.contexts import CALCULATOR
 
 SIZES = (50, 200, 800, 10_000)
 CALLS = 10

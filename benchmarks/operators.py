@@ -29,8 +29,8 @@ from mnesis_core.maps.prompts import judge_reply, map_payload, schema_of
 from mnesis_core.maps.values import OperatorSpec, RunState
 from sessions_app.record import session_store
 from sessions_app.record.session_queries import load_session
-from tests.support.maps import start
-from tests.support.writers import fork
+from tests.support.processes.writers import fork
+from tests.support.record.maps import start
 
 CONCURRENCY = 64
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}

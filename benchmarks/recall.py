@@ -51,7 +51,7 @@ from sessions_app.search.nearness import REST
 from sessions_app.search.ranked import find_ranked
 from sessions_app.search.search import Scope
 from sessions_app.search.vectors import fill
-from tests.support.samples import FOLDER, LOCOMO
+from tests.support.material.samples import FOLDER, LOCOMO
 
 DEPTHS = (5, 10, 20)
 DAYS = 5

@@ -24,11 +24,11 @@ from django.utils import translation
 from agents_app.turns import claim
 from sessions_app.database.guards.rights import lifted
 from sessions_app.record import actor, organisation_store, session_store
-from tests.support.databases import migrated_database
-from tests.support.kept_connections import kept_connections
-from tests.support.samples import FOLDER
-from tests.support.site import migrated_file, shared_folder
-from tests.support.site_role import acting_as, drop_role, make_site_role
+from tests.support.material.samples import FOLDER
+from tests.support.sites.databases import migrated_database
+from tests.support.sites.kept_connections import kept_connections
+from tests.support.sites.site import migrated_file, shared_folder
+from tests.support.sites.site_role import acting_as, drop_role, make_site_role
 
 DATABASE_FIXTURES = {"db", "transactional_db", "site"}
 """Who asks for one of these uses the database that ``DATABASE_URL`` names, in this process or in a site's."""

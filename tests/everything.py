@@ -24,27 +24,32 @@ from xml.etree import ElementTree
 import psycopg
 import redis
 
-from tests.support.databases import drop_shared, migrated_database
-from tests.support.site import SHARED, migrated_file
+from tests.support.sites.databases import drop_shared, migrated_database
+from tests.support.sites.site import SHARED, migrated_file
 
 POOLED = ["--max-worker-restart=0", "--dist=loadfile", "--no-loadscope-reorder"]
 """Files are handed out in their order."""
 PROCESSES = {"SQLite": 2, "PostgreSQL": 2}
 """More than cores: tests wait for servers, leases and each other. With more, a busy machine leaves some of them too little time."""
 PAGES = (
-    *("agents_app/operators/test_*_pages.py", "agents_app/operators/test_operators_api.py", "*_app/**/test_admin.py"),
-    *("agents_app/operators/test_operator_commands.py", "agents_app/test_commands.py", "*_app/test_views.py"),
-    *("agents_app/test_anthropic.py", "agents_app/test_openai.py", "agents_app/test_responses.py"),
-    *("agents_app/test_jsonrpc.py", "agents_app/test_mcp_admin.py", "agents_app/test_mcp_server*.py"),
-    *("agents_app/test_listed_servers.py", "agents_app/test_server*.py", "agents_app/test_stdio.py"),
-    *("agents_app/test_models*.py", "agents_app/test_pictures_of_tools.py", "agents_app/test_read_only_tools.py"),
-    *("audit_app/test_import_page.py", "audit_app/test_evaluation_pages.py", "audit_app/test_export_readable.py"),
-    *("audit_app/test_observe_page.py", "mnesis_site/test_looks.py", "mnesis_site/test_errors.py"),
-    *("compaction_app/test_inspect_*.py", "compaction_app/test_context_api.py", "sessions_app/test_listed_models.py"),
+    *("*_app/**/test_admin.py", "*_app/**/test_views.py", "agents_app/commands/test_*.py"),
+    *("agents_app/endpoints/test_anthropic.py", "agents_app/endpoints/test_openai.py"),
+    *("agents_app/endpoints/test_responses.py", "agents_app/endpoints/test_jsonrpc.py"),
+    *("agents_app/endpoints/test_mcp_server.py", "agents_app/endpoints/test_stdio.py"),
+    *("agents_app/maps/test_*_pages.py", "agents_app/maps/test_operators_api.py"),
+    *("agents_app/maps/test_operator_commands.py", "agents_app/tools/test_pictures_of_tools.py"),
+    *("agents_app/tools/mcp/test_listed_servers.py", "agents_app/tools/mcp/test_mcp_admin.py"),
+    *("agents_app/tools/mcp/test_mcp_servers.py", "agents_app/tools/mcp/test_read_only_tools.py"),
+    *("agents_app/tools/mcp/test_server*.py", "agents_app/turns/calls/test_prompt_caching.py"),
+    *("agents_app/turns/calls/test_thinking.py", "agents_app/turns/calls/test_too_long.py"),
+    *("audit_app/evaluation/test_evaluation_pages.py", "audit_app/observe/test_observe_page.py"),
+    *("audit_app/transfer/test_export_readable.py", "audit_app/transfer/test_import_page.py"),
+    *("compaction_app/context/test_context_api.py", "compaction_app/inspector/test_inspect_*.py"),
     *("files_app/test_files_api.py", "files_app/test_lines.py", "files_app/test_prose.py"),
-    *("sessions_app/test_models_page.py", "agents_app/test_prompt_caching.py", "agents_app/test_thinking.py"),
-    *("agents_app/test_too_long.py", "journeys/test_models_that_fail.py", "journeys/test_pictures.py"),
-    *("journeys/test_what_is_sent.py", "sessions_app/test_admin_addresses.py"),
+    *("journeys/connections/test_what_is_sent.py", "journeys/models/test_models_that_fail.py"),
+    *("journeys/models/test_pictures.py", "mnesis_site/endpoints/test_errors.py", "mnesis_site/people/test_looks.py"),
+    *("sessions_app/admin/test_admin_addresses.py", "sessions_app/llm/test_listed_models.py"),
+    "sessions_app/llm/test_models_page.py",
 )
 """Pages, endpoints, commands, tools and what providers are sent, without SQL of their own: never on PostgreSQL, but for what is ``both_databases``."""
 TESTS = Path(__file__).parent

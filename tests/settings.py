@@ -26,7 +26,7 @@ if DATABASES["default"]["ENGINE"] == "django.db.backends.postgresql":
     DATABASES["default"]["OPTIONS"]["options"] = "-c synchronous_commit=off"
 
 # The real one is slow on purpose.
-PASSWORD_HASHERS = ["tests.support.hashers.QuickHasher"]
+PASSWORD_HASHERS = ["tests.support.sites.hashers.QuickHasher"]
 
 # Nothing here is worth the pauses of a real retry, and tests ask faster than anybody.
 MNESIS["CONFIG_FILE"] = Path(os.environ["MNESIS_DATA_DIR"]) / "tests.toml"

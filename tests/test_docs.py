@@ -13,9 +13,9 @@ FOLDERS = (
 )
 PATH = re.compile(rf"(?<![\w/.])(?:{'|'.join(FOLDERS)})/[\w./*-]*[\w*]")
 EXAMPLES = {
-    *("mnesis_core/files/kinds/ini.py", "tests/core/exploration/test_ini.py", "agents_app/tools/words.py"),
-    *("mnesis_core/transcripts/plain_chat.py", "tests/core/test_transcripts_plain_chat.py"),
-    *("tests/core/test_", "sessions_app/session/calls.html"),
+    *("mnesis_core/files/kinds/ini.py", "tests/core/files/kinds/test_ini.py", "agents_app/tools/words.py"),
+    *("mnesis_core/transcripts/plain_chat.py", "tests/core/transcripts/test_transcripts_plain_chat.py"),
+    *("tests/core/providers/test_", "sessions_app/session/calls.html"),
     "sessions_app/consumers.py",  # the design's, which the architecture says is elsewhere
 }
 """Files that a how-to tells the reader to write, or that are not there and said so."""

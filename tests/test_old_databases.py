@@ -13,11 +13,11 @@ import psycopg
 import pytest
 from django.db import connection
 
-from tests.support.databases import site_database
-from tests.support.old_databases import TITLE, old_databases, restore
-from tests.support.second_opinion import problems_of_old
-from tests.support.second_verifier import problems_of_session, read_export
-from tests.support.site import DATABASE, environment_for, manage
+from tests.support.proof.old_databases import TITLE, old_databases, restore
+from tests.support.proof.second_opinion import problems_of_old
+from tests.support.proof.second_verifier import problems_of_session, read_export
+from tests.support.sites.databases import site_database
+from tests.support.sites.site import DATABASE, environment_for, manage
 
 READ = f"""
 import json

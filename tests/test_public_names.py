@@ -7,8 +7,8 @@ import os
 import pytest
 from django.contrib.auth.models import User
 
-from tests.support.commands import printed
-from tests.support.public_names import FILE, WRITE, is_here, public_names
+from tests.support.documents.public_names import FILE, WRITE, is_here, public_names
+from tests.support.sites.commands import printed
 
 
 # Committed, because the endpoints that are asked answer in threads with connections of their own.
@@ -23,5 +23,5 @@ def test_no_public_name_is_gone() -> None:
     gone = sorted({*filter(is_here, before)} - {*now})
     assert not gone, (
         "Public names are gone. If that is meant, write the list anew on both databases with "
-        "'python -m tests.support.public_names', and say so in CHANGELOG.md.\n" + "\n".join(gone)
+        "'python -m tests.support.documents.public_names', and say so in CHANGELOG.md.\n" + "\n".join(gone)
     )

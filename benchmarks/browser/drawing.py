@@ -11,15 +11,15 @@ from typing import Any
 from playwright.sync_api import Browser, sync_playwright
 
 from benchmarks.browser.pages import ARGUMENTS, chromium, cookies_of
-from tests.support.site import Site, running_site, wait_until_ready
+from tests.support.sites.site import Site, running_site, wait_until_ready
 
 LEAVES = {100: 90, 10_000: 9_000}
 """By the summaries in all, about."""
 ROUNDS, STEPS = 5, 20
 MAKE = """
 from django.contrib.auth.models import User
-from tests.support.inspected import add_session
-from tests.support.many_summaries import add_many_summaries
+from tests.support.record.inspected import add_session
+from tests.support.record.many_summaries import add_many_summaries
 id = add_session(User.objects.get())
 print(len(add_many_summaries(id, leaves={leaves})), id)
 """

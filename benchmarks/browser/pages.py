@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import httpx
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from tests.support.site import Site, manage, running_site, wait_until_ready
+from tests.support.sites.site import Site, manage, running_site, wait_until_ready
 
 SIZES = (10, 1_000, 100_000)
 ROUNDS = 5

@@ -10,8 +10,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.browser.pages import ARGUMENTS, chromium, cookies_of, session_of
-from tests.support.site import Site, running_site, wait_until_ready
-from tests.support.tab import Tab, open_tab
+from tests.support.people.tab import Tab, open_tab
+from tests.support.sites.site import Site, running_site, wait_until_ready
 
 ROUNDS = 12
 REST_SECONDS = 0.5

@@ -14,7 +14,7 @@ from django.db import connection
 
 from sessions_app.database.threads import connection_arguments
 from tests.everything import find_postgres
-from tests.support.databases import site_database
+from tests.support.sites.databases import site_database
 
 
 def kinds() -> list[str]:

@@ -1,8 +1,8 @@
 """An agent session of 200 calls against doubles of Claude, OpenAI and Gemini: what their caches read of the prompts.
 
 Turns of 20 calls, each of which reads a shelf of about 640 tokens; the demo model summarises. The doubles bill by the
-providers' documented rules of caching (``tests.support.caching_provider``). The cost is that of the same prompts without a
-cache, in the same run.
+providers' documented rules of caching (``tests.support.providers.caching_provider``). The cost is that of the same prompts
+without a cache, in the same run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mnesis_core.records import RunRecord, TurnState
 from sessions_app.database.threads import db
 from sessions_app.llm.model_store import EnteredPrices, put_model, settle_model
 from sessions_app.record.turn_queries import load_turn
-from tests.support.caching_provider import Answer, CachingProvider, prompt_of
+from tests.support.providers.caching_provider import Answer, CachingProvider, prompt_of
 
 WINDOWS = (60_000, 100_000, 120_000, 200_000)
 CALLS, CALLS_A_TURN = 200, 20

@@ -29,7 +29,7 @@ from mnesis_core.llm.interface import ModelSpec
 from sessions_app.llm import model_store
 from sessions_app.llm.model_store import create_key
 from sessions_app.record import session_store
-from tests.support.site import free_port
+from tests.support.sites.site import free_port
 
 SOCKETS = (100, 500)
 PIECES = 400

@@ -222,8 +222,9 @@ def size_now(whole: int, calibration: Calibration, last: LastPrompt | None) -> S
 
 
 # The tool outputs that become tombstones. The rules are seed 000's ("ToolOutputPruner"), each a row of the table in
-# tests/core/test_pruning.py. Two things are added, because the seed knows one size of model: both windows shrink with the
-# budget (they are the seed's from about 160,000 usable tokens on), and an output smaller than its tombstone stays.
+# tests/core/context/test_pruning.py. Two things are added, because the seed knows one size of model: both windows shrink
+# with the budget (they are the seed's from about 160,000 usable tokens on), and an output smaller than its tombstone
+# stays.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

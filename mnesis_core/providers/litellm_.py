@@ -1,8 +1,8 @@
 """Every real provider, through litellm: the one module that knows it.
 
 litellm is pinned exactly: it has no way to ask how a stream really ended, so some of its internals are read here, each
-with a comment, and ``tests/core/litellm`` is the contract that a new version must pass. It takes seconds to import, so
-it is imported inside functions (``warm_up`` does it early, in a thread).
+with a comment, and ``tests/core/providers/litellm`` is the contract that a new version must pass. It takes seconds to
+import, so it is imported inside functions (``warm_up`` does it early, in a thread).
 """
 
 from __future__ import annotations

@@ -33,12 +33,12 @@ from sessions_app.llm.model_store import create_key, revoke_key
 from sessions_app.models import Event, Turn
 from sessions_app.record.actor import acting_as
 from sessions_app.record.organisation_store import ref_of
-from tests.mnesis_site.test_sockets import open_socket
-from tests.support.cast import caller_of
-from tests.support.hosts import Make, _hosts, call, host, send, turns_ended
-from tests.support.maps import start
-from tests.support.story import begin, ended, say, tool_call
-from tests.support.talks import exchange
+from tests.mnesis_site.endpoints.test_sockets import open_socket
+from tests.support.people.cast import caller_of
+from tests.support.people.story import begin, ended, say, tool_call
+from tests.support.record.hosts import Make, _hosts, call, host, send, turns_ended
+from tests.support.record.maps import start
+from tests.support.record.talks import exchange
 
 __all__ = ["_hosts", "host"]
 

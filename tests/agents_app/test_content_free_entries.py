@@ -31,9 +31,9 @@ from sessions_app.database.threads import db
 from sessions_app.models import DirectoryEntry, Event, ModelCall, Session
 from sessions_app.record.session_queries import list_sessions
 from sessions_app.record.turn_queries import list_calls, list_turns
-from tests.sessions_app.record_rows import plain
-from tests.support.lived import live
-from tests.support.story import begin, ended, frames_until, say, tool_call
+from tests.sessions_app.database.guards.record_rows import plain
+from tests.support.people.story import begin, ended, frames_until, say, tool_call
+from tests.support.record.lived import live
 
 WORD = "herring-4711"
 HEX = re.compile("[0-9a-f]{64}")

@@ -15,8 +15,8 @@ from agents_app.turns import lifecycle
 from mnesis_core.records import SessionRecord
 from sessions_app.api import SessionList, session_page
 from sessions_app.database.threads import db
-from tests.support.named_tests import missing_tests, named_tests
-from tests.support.story import say
+from tests.support.documents.named_tests import missing_tests, named_tests
+from tests.support.people.story import say
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = re.findall(r"^\| C(\d+) \| .+ \| (.+?) \| (.*?) ?\|$", (ROOT / "docs/contracts.md").read_text(), re.MULTILINE)

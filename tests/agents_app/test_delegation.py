@@ -29,7 +29,7 @@ from sessions_app.record.context_queries import load_events
 from sessions_app.record.session_queries import list_sessions, load_session
 from sessions_app.record.turn_queries import list_turns
 from sessions_app.search.search import Scope, search
-from tests.support.story import begin, ended, frames_until, history, say, spoken
+from tests.support.people.story import begin, ended, frames_until, history, say, spoken
 
 written: list[str] = []
 CAREFUL = {"turn": {"tools": ["task", "write_carefully"]}}

@@ -19,11 +19,11 @@ from django.test import Client
 from audit_app.proof import ledger
 from mnesis_site.database_url import database
 from sessions_app.database.guards.triggers import guarded_models, install_guards, remove_guards
-from tests.support.cast import make_user
-from tests.support.databases import migrated_database, on_server
-from tests.support.sample_record import Sample, make_sample
-from tests.support.site import migrated_file
-from tests.support.tampered import make_rich_session
+from tests.support.people.cast import make_user
+from tests.support.record.sample_record import Sample, make_sample
+from tests.support.record.tampered import make_rich_session
+from tests.support.sites.databases import migrated_database, on_server
+from tests.support.sites.site import migrated_file
 
 OTHER_KIND = {"sqlite": "postgresql", "postgresql": "sqlite"}
 

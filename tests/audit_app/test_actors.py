@@ -28,10 +28,10 @@ from sessions_app.record.actor import SYSTEM, acting_as
 from sessions_app.record.change import change
 from sessions_app.record.organisation_store import ref_of
 from tests.audit_app.conftest import NewDatabase
-from tests.sessions_app.record_rows import plain
-from tests.support.cast import make_user
-from tests.support.talks import exchange, new_session
-from tests.support.tampered import as_if_never_here, chain_again, write_body
+from tests.sessions_app.database.guards.record_rows import plain
+from tests.support.people.cast import make_user
+from tests.support.record.talks import exchange, new_session
+from tests.support.record.tampered import as_if_never_here, chain_again, write_body
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.owner]
 HOSTILE = {"kind": "user", "ref": "<b>\u202eAda", "request": "req_\x00", "for": ["x"]}

@@ -28,12 +28,12 @@ from sessions_app.models import MessagePart, SearchEntry, Session, StreamJournal
 from sessions_app.pages.permissions import inspected
 from sessions_app.record import session_store, turn_store
 from sessions_app.record.change import change
-from tests.compaction_app.test_revisions import revise
-from tests.sessions_app.record_rows import plain
-from tests.support.cast import make_user
-from tests.support.inspected import add_session, add_summary, add_turn, claim
-from tests.support.operators import add_run, paused_run
-from tests.support.talks import HOSTILE, exchange, new_session, say
+from tests.compaction_app.summaries.test_revisions import revise
+from tests.sessions_app.database.guards.record_rows import plain
+from tests.support.people.cast import make_user
+from tests.support.record.inspected import add_session, add_summary, add_turn, claim
+from tests.support.record.operators import add_run, paused_run
+from tests.support.record.talks import HOSTILE, exchange, new_session, say
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.owner]
 

@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, expect, sync_playwright
 
 from tests.browser.trap import Trap, set_trap
-from tests.support.site import Site, running_site, wait_until, wait_until_ready
+from tests.support.sites.site import Site, running_site, wait_until, wait_until_ready
 from tests.support.waiting import PATIENCE_SECONDS
 
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]

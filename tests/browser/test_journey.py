@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from tests.browser.administration.test_people import PASSWORD, invite
 from tests.browser.conftest import Portal
-from tests.browser.test_branches import switcher
-from tests.browser.test_live import wait_for_end, write
-from tests.browser.test_people import PASSWORD, invite
-from tests.support.drawings import drawing
+from tests.browser.conversation.test_branches import switcher
+from tests.browser.conversation.test_live import wait_for_end, write
+from tests.support.material.drawings import drawing
 
 Open = Callable[..., Page]
 CLIPBOARD = ["clipboard-read", "clipboard-write"]

@@ -1,6 +1,6 @@
-from tests.support.cast import ada, inspector, owner, owner_client
-from tests.support.story import alice, bob, quiet_runner, script, session
-from tests.support.voyage import ask, voyage
+from tests.support.people.cast import ada, inspector, owner, owner_client
+from tests.support.people.story import alice, bob, quiet_runner, script, session
+from tests.support.record.voyage import ask, voyage
 
 __all__ = [
     "ada",

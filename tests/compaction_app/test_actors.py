@@ -19,7 +19,7 @@ from sessions_app.models import Event
 from sessions_app.record.actor import acting_as
 from sessions_app.record.organisation_store import ref_of
 from tests.compaction_app.test_compaction import WORDS, add_turns, model_of
-from tests.support.story import say
+from tests.support.people.story import say
 
 ASKED = "req_asked-for-it"
 

@@ -19,7 +19,7 @@ from mnesis_core.messages import TextPart
 from sessions_app.models import ContextItem, Event, MessagePart
 from sessions_app.record import message_store, session_store
 from sessions_app.record.change import change
-from tests.support.inspected import (
+from tests.support.record.inspected import (
     ORIGINAL,
     add_preview,
     add_session,

@@ -24,7 +24,8 @@ from sessions_app.record import message_store, session_store
 from sessions_app.record.change import change
 from sessions_app.record.context_queries import load_context_items, load_events
 from tests.compaction_app.test_compaction import add_turns, is_summary_request, model_of
-from tests.support.attempts import (
+from tests.support.people.story import say
+from tests.support.processes.attempts import (
     SUMMARY,
     Killed,
     at_once,
@@ -37,8 +38,7 @@ from tests.support.attempts import (
     lose_lease,
     said,
 )
-from tests.support.inspected import revise
-from tests.support.story import say
+from tests.support.record.inspected import revise
 
 pytestmark = pytest.mark.both_databases
 

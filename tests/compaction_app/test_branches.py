@@ -31,8 +31,8 @@ from sessions_app.record.message_queries import load_messages
 from sessions_app.record.session_queries import load_session
 from sessions_app.record.timeline_queries import load_context_page
 from sessions_app.record.turn_queries import load_call
-from tests.support.inspected import add_summary, claim, finish
-from tests.support.second_opinion import assert_agreed
+from tests.support.proof.second_opinion import assert_agreed
+from tests.support.record.inspected import add_summary, claim, finish
 
 pytestmark = pytest.mark.both_databases
 

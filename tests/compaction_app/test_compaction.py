@@ -29,7 +29,7 @@ from sessions_app.record import message_store, turn_store
 from sessions_app.record.change import change
 from sessions_app.record.context_queries import load_context_items, load_events
 from sessions_app.record.message_queries import load_messages
-from tests.support.story import history, say, spoken
+from tests.support.people.story import history, say, spoken
 
 WORDS = "The harbour office moved its ledgers to the new building in March, and Ines checked every one of them. "
 

@@ -21,8 +21,8 @@ from mnesis_core.records import RunRecord, SessionRecord, TurnState
 from sessions_app.record import message_store, turn_store
 from sessions_app.record.change import change
 from sessions_app.record.message_queries import load_messages
-from tests.support.histories import Exchange, exchanges
-from tests.support.hostile_models import MODELS, hang
+from tests.support.material.histories import Exchange, exchanges
+from tests.support.providers.hostile_models import MODELS, hang
 
 pytestmark = pytest.mark.both_databases
 

@@ -28,9 +28,9 @@ from sessions_app.record.context_queries import load_events
 from sessions_app.record.message_queries import load_messages
 from sessions_app.record.turn_queries import list_turns
 from tests.compaction_app.test_compaction import add_turns, model_of
-from tests.support.attempts import SUMMARY, Killed, die, first_time, is_whole, lose_lease, said
-from tests.support.story import begin
-from tests.support.trees import leave
+from tests.support.people.story import begin
+from tests.support.processes.attempts import SUMMARY, Killed, die, first_time, is_whole, lose_lease, said
+from tests.support.record.trees import leave
 
 pytestmark = pytest.mark.both_databases
 

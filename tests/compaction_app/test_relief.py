@@ -16,9 +16,9 @@ from sessions_app.database.threads import db
 from sessions_app.record import session_store
 from sessions_app.record.change import change
 from tests.compaction_app.test_compaction import add_turns, is_summary_request, model_of
-from tests.support.attempts import SUMMARY, elsewhere, is_whole, lose_lease
-from tests.support.site import wait_until
-from tests.support.story import history, say, spoken
+from tests.support.people.story import history, say, spoken
+from tests.support.processes.attempts import SUMMARY, elsewhere, is_whole, lose_lease
+from tests.support.sites.site import wait_until
 from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.both_databases

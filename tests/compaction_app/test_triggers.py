@@ -24,7 +24,7 @@ from sessions_app.record.change import change
 from sessions_app.record.context_queries import load_events
 from sessions_app.record.turn_queries import list_calls
 from tests.compaction_app.test_compaction import WORDS, add_turns, is_summary_request, model_of
-from tests.support.story import say
+from tests.support.people.story import say
 
 LARGE = WORDS * 90
 """More than a third of what the demo's window has room for."""

@@ -19,8 +19,8 @@ from mnesis_core.llm.interface import ModelSpec
 from sessions_app.llm.model_store import put_model
 from sessions_app.record.change import change
 from sessions_app.record.message_queries import load_messages
-from tests.support.inspected import Claimed, add_try, new_summary
-from tests.support.talks import HOSTILE, exchange, new_session
+from tests.support.record.inspected import Claimed, add_try, new_summary
+from tests.support.record.talks import HOSTILE, exchange, new_session
 
 pytestmark = pytest.mark.django_db
 

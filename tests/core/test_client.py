@@ -11,8 +11,8 @@ import pytest
 import mnesis_client
 from mnesis_client.errors import error_in
 from mnesis_client.streams import Follower, text_of
-from tests.support.client_sources import TO, sync_source
-from tests.support.error_table import kinds
+from tests.support.documents.client_sources import TO, sync_source
+from tests.support.documents.error_table import kinds
 
 
 def test_the_clients_own_code_is_none_of_the_servers():

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from mnesis_core.errors import MnesisError, error_of
-from tests.support.error_table import EXITS, PAGE, kinds, make_page
+from tests.support.documents.error_table import EXITS, PAGE, kinds, make_page
 
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = list(kinds())
@@ -47,7 +47,7 @@ def test_each_has_a_message_that_says_what_to_do_or_know() -> None:
 
 
 def test_the_documented_table_is_the_registry() -> None:
-    assert PAGE.read_text() == make_page(), "run: python -m tests.support.error_table"
+    assert PAGE.read_text() == make_page(), "run: python -m tests.support.documents.error_table"
 
 
 @cache

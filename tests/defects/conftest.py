@@ -1,5 +1,5 @@
 """The stories' fixtures: each defect is tried as a user would meet it."""
 
-from tests.support.story import alice, bob, quiet_runner, script, session
+from tests.support.people.story import alice, bob, quiet_runner, script, session
 
 __all__ = ["alice", "bob", "quiet_runner", "script", "session"]

@@ -14,7 +14,7 @@ import pytest
 
 from mnesis_core.config import Config
 from mnesis_core.providers.litellm_ import stated_limits
-from tests.support.site import environment_for
+from tests.support.sites.site import environment_for
 from tests.support.waiting import PATIENCE_SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]

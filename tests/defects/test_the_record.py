@@ -24,8 +24,8 @@ from sessions_app.record.change import change
 from sessions_app.record.context_queries import load_context_items, load_events
 from sessions_app.record.message_queries import load_messages, load_messages_since
 from tests.defects.talks import add_turn
-from tests.support.inspected import add_summary, claim
-from tests.support.story import ended, frames_until, history, spoken
+from tests.support.people.story import ended, frames_until, history, spoken
+from tests.support.record.inspected import add_summary, claim
 
 pytestmark = pytest.mark.both_databases
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.support.named_tests import missing_tests, named_tests
+from tests.support.documents.named_tests import missing_tests, named_tests
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = re.findall(r"^\| (\d+) \| (.+?) \| (.+) \|$", (ROOT / "docs/defects.md").read_text(), re.MULTILINE)

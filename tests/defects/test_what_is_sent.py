@@ -20,8 +20,8 @@ from mnesis_core.records import TurnState
 from sessions_app.database.threads import db
 from sessions_app.record.turn_queries import usage_of_session
 from tests.defects.talks import WORDS, add_turn, is_summary_request, model_of
-from tests.support.children import run_child
-from tests.support.story import history, say, spoken
+from tests.support.people.story import history, say, spoken
+from tests.support.processes.children import run_child
 
 
 def contents(request: Request) -> list[str]:

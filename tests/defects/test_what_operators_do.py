@@ -22,8 +22,8 @@ from sessions_app.conf import site_config
 from sessions_app.models import ModelCall
 from sessions_app.record.change import change
 from sessions_app.record.session_queries import list_sessions, load_depth
-from tests.support.maps import output_of, start, worked
-from tests.support.story import tool_call
+from tests.support.people.story import tool_call
+from tests.support.record.maps import output_of, start, worked
 
 NUMBER = {"type": "object", "properties": {"count": {"type": "integer"}}, "required": ["count"]}
 

@@ -17,8 +17,8 @@ from sessions_app.database.threads import db
 from sessions_app.llm.model_store import put_model
 from sessions_app.record.turn_queries import list_calls
 from tests.defects.talks import WORDS, add_turn, is_summary_request, model_of
-from tests.support.openai_server import OpenAIServer
-from tests.support.story import say
+from tests.support.people.story import say
+from tests.support.providers.openai.openai_server import OpenAIServer
 
 
 async def test_a_stream_with_its_usage_in_a_last_empty_chunk_is_counted_and_a_compaction_fires(alice):

@@ -8,15 +8,15 @@ import pytest
 from django.db import connection
 
 from tests.journeys.conftest import Caller, caller_for
-from tests.support.databases import site_database
-from tests.support.site import UNLIMITED, Site, running_site, wait_until_ready
-from tests.support.story import alice, bob, quiet_runner, script, session
+from tests.support.people.story import alice, bob, quiet_runner, script, session
+from tests.support.sites.databases import site_database
+from tests.support.sites.site import UNLIMITED, Site, running_site, wait_until_ready
 
 __all__ = ["alice", "bob", "quiet_runner", "script", "session"]
 
 # What is about one kind of database belongs to the run on that one; what starts servers of its own needs one run only.
-ON_SQLITE = ["test_full_disk.py", "test_power_cut.py", "test_outages.py", "test_probes.py"]
-ON_POSTGRESQL = ["test_line_to_postgresql.py", "test_live_connection.py"]
+ON_SQLITE = [f"outages/test_{name}.py" for name in ("full_disk", "power_cut", "outages", "probes")]
+ON_POSTGRESQL = [f"outages/test_{name}.py" for name in ("line_to_postgresql", "live_connection")]
 collect_ignore = ON_POSTGRESQL if connection.vendor == "sqlite" else ON_SQLITE
 
 LEASE_SECONDS = 2.5

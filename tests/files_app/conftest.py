@@ -9,9 +9,9 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from tests.support.cast import make_user
-from tests.support.story import script, session
-from tests.support.talks import new_session
+from tests.support.people.cast import make_user
+from tests.support.people.story import script, session
+from tests.support.record.talks import new_session
 
 __all__ = ["alice", "program", "script", "session", "session_id"]
 

@@ -13,7 +13,7 @@ from mnesis_core.actor import Actor, ActorKind
 from sessions_app.models import Event
 from sessions_app.record.actor import acting_as
 from sessions_app.record.organisation_store import ref_of
-from tests.support.talks import new_session
+from tests.support.record.talks import new_session
 
 
 def test_a_worker_explores_for_who_asked(alice: User) -> None:

@@ -9,9 +9,9 @@ from files_app.models import FileReference
 from files_app.store import store_file_reference
 from mnesis_core.messages import FileRefPart, TextPart
 from sessions_app.record.change import change
-from tests.support.cast import ada, inspector
-from tests.support.inspected import list_of, page_of, shown
-from tests.support.talks import HOSTILE, new_session, say
+from tests.support.people.cast import ada, inspector
+from tests.support.record.inspected import list_of, page_of, shown
+from tests.support.record.talks import HOSTILE, new_session, say
 
 __all__ = ["ada", "inspector"]
 

@@ -18,8 +18,8 @@ from files_app.store import store_file_reference
 from mnesis_core.errors import FileContentNotFound, FileReferenceNotFoundError, InvalidRequest
 from mnesis_core.text import bytes_of_text, text_of_bytes
 from sessions_app.record.change import change
-from tests.support.cast import make_user
-from tests.support.talks import new_session
+from tests.support.people.cast import make_user
+from tests.support.record.talks import new_session
 
 pytestmark = pytest.mark.both_databases
 

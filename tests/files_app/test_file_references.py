@@ -18,8 +18,8 @@ from sessions_app.record.change import change
 from sessions_app.record.context_queries import load_events
 from sessions_app.search.index import rebuild
 from sessions_app.search.search import Scope, search
-from tests.support.cast import make_user
-from tests.support.talks import exchange, new_session
+from tests.support.people.cast import make_user
+from tests.support.record.talks import exchange, new_session
 
 pytestmark = [pytest.mark.both_databases, pytest.mark.django_db]
 

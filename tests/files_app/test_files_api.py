@@ -9,9 +9,9 @@ from django.test import Client
 from files_app.contents import put_content
 from files_app.store import store_file_reference
 from sessions_app.record.change import change
-from tests.support.cast import make_user
-from tests.support.streamed import streamed
-from tests.support.talks import new_session
+from tests.support.people.cast import make_user
+from tests.support.people.streamed import streamed
+from tests.support.record.talks import new_session
 
 pytestmark = pytest.mark.django_db(transaction=True)
 WORDS = "Ä — 漢字 🦋 plain "

@@ -15,8 +15,8 @@ from files_app.intake import TASK, explore_file, keep_file
 from files_app.queries import bytes_of_person, load_file_reference, versions_of
 from mnesis_core.config import Config, override
 from sessions_app.record.session_queries import load_session
-from tests.support.cast import make_user
-from tests.support.talks import new_session
+from tests.support.people.cast import make_user
+from tests.support.record.talks import new_session
 
 pytestmark = pytest.mark.django_db
 

@@ -22,8 +22,8 @@ from mnesis_core.errors import (
 )
 from mnesis_core.files.lines import SHOWN_CHARACTERS, WINDOW_BYTES, LineHit
 from sessions_app.record.change import change
-from tests.support.cast import make_user
-from tests.support.talks import new_session
+from tests.support.people.cast import make_user
+from tests.support.record.talks import new_session
 
 pytestmark = pytest.mark.django_db
 FLOOD = "höchste\u0a41\u0100Flut"

@@ -15,8 +15,8 @@ from mnesis_core.errors import InvalidPicture, SessionNotFoundError
 from mnesis_core.files.pictures import ANTHROPIC, GEMINI, OPENAI, RENDITION, SentPicture
 from mnesis_core.llm.interface import ModelSpec, settle_limits
 from mnesis_core.records import SessionRecord
-from tests.support.drawings import bomb, drawing
-from tests.support.story import alice, bob
+from tests.support.material.drawings import bomb, drawing
+from tests.support.people.story import alice, bob
 
 __all__ = ["alice", "bob"]
 

@@ -29,7 +29,7 @@ from sessions_app.record.session_queries import load_session
 from sessions_app.record.session_store import update_session
 from sessions_app.record.turn_queries import list_calls, load_call, running_file_calls
 from sessions_app.record.turn_store import finish_call, start_call
-from tests.support.talks import new_session
+from tests.support.record.talks import new_session
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

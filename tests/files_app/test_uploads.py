@@ -10,8 +10,8 @@ from django.test import Client
 
 from files_app.contents import read_content
 from files_app.queries import load_file_reference
-from tests.support.cast import make_user
-from tests.support.talks import new_session
+from tests.support.people.cast import make_user
+from tests.support.record.talks import new_session
 
 pytestmark = [pytest.mark.both_databases, pytest.mark.django_db]
 PIECE = "application/offset+octet-stream"

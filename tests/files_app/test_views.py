@@ -18,10 +18,10 @@ from files_app.views import LINES, PAGE
 from mnesis_core.files.references import part_of_file
 from mnesis_core.messages import FileRefPart, TextPart
 from sessions_app.record.change import change
-from tests.support.cast import make_user
-from tests.support.drawings import drawing
-from tests.support.pages import Ask, ask, browser, reader
-from tests.support.talks import HOSTILE, new_session, say
+from tests.support.material.drawings import drawing
+from tests.support.people.cast import make_user
+from tests.support.people.pages import Ask, ask, browser, reader
+from tests.support.record.talks import HOSTILE, new_session, say
 
 __all__ = ["ask", "browser", "reader"]
 

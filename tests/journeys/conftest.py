@@ -12,9 +12,9 @@ import httpx
 import pytest
 from websockets.asyncio.client import connect
 
-from tests.support.databases import site_database, with_a_role
-from tests.support.openai_server import OpenAIServer
-from tests.support.site import Site, running_site, wait_until, wait_until_ready
+from tests.support.providers.openai.openai_server import OpenAIServer
+from tests.support.sites.databases import site_database, with_a_role
+from tests.support.sites.site import Site, running_site, wait_until, wait_until_ready
 from tests.support.waiting import PATIENCE_SECONDS
 
 

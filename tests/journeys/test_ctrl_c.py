@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 from tests.journeys.conftest import Caller
-from tests.support.site import ROOT
+from tests.support.sites.site import ROOT
 
 
 def test_ctrl_c_interrupts_the_turn_and_keeps_what_was_said(caller: Caller) -> None:

@@ -33,7 +33,7 @@ from sessions_app.management.acting import RecordCommand
 from sessions_app.operations import OPERATIONS
 from sessions_app.record.actor import current_actor
 from sessions_app.record.organisation_store import ref_of
-from tests.mnesis_site.test_mcp import ask as ask_mcp
+from tests.mnesis_site.endpoints.test_mcp import ask as ask_mcp
 
 # Committed, because what is tried has connections of its own.
 pytestmark = pytest.mark.usefixtures("transactional_db")

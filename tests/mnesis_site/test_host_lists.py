@@ -12,9 +12,9 @@ import httpx
 import pytest
 
 from mnesis_site.management.commands.up import is_loopback
-from tests.sessions_app.test_models_page import ENTERED
-from tests.support.openai_server import OpenAIServer
-from tests.support.site import ROOT, Site, environment_for, running_site
+from tests.sessions_app.llm.test_models_page import ENTERED
+from tests.support.providers.openai.openai_server import OpenAIServer
+from tests.support.sites.site import ROOT, Site, environment_for, running_site
 from tests.support.waiting import PATIENCE_SECONDS
 
 COUNTS = """

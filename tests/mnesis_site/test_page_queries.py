@@ -20,12 +20,12 @@ from sessions_app.llm.model_store import Audience, enter_model
 from sessions_app.models import MessagePart
 from sessions_app.record import message_store, session_store
 from sessions_app.record.change import change
-from tests.browser.test_every_page import PAGES, QUERIES
-from tests.support.cast import ada, inspector, make_user
-from tests.support.facts import add_facts
-from tests.support.hostile_record import HOSTILE, write
-from tests.support.inspected import add_session, add_summary, add_turn, claim, finish, tool_part
-from tests.support.operators import settled_run
+from tests.browser.pages.test_every_page import PAGES, QUERIES
+from tests.support.people.cast import ada, inspector, make_user
+from tests.support.record.facts import add_facts
+from tests.support.record.hostile_record import HOSTILE, write
+from tests.support.record.inspected import add_session, add_summary, add_turn, claim, finish, tool_part
+from tests.support.record.operators import settled_run
 
 pytestmark = pytest.mark.both_databases
 

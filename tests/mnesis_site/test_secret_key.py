@@ -14,9 +14,9 @@ from django.test import Client
 from mnesis_site.sign_in import COOKIE, known_device, sign_in_link
 from sessions_app.database.threads import db
 from sessions_app.live import Viewer, check_viewer
-from tests.mnesis_site.test_sockets import ask_who
-from tests.support.site import environment_for, manage
-from tests.support.talks import new_session
+from tests.mnesis_site.endpoints.test_sockets import ask_who
+from tests.support.record.talks import new_session
+from tests.support.sites.site import environment_for, manage
 
 # Committed, because the threads of the sockets have connections of their own.
 pytestmark = pytest.mark.usefixtures("transactional_db")

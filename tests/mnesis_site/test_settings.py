@@ -15,7 +15,7 @@ from django.core.exceptions import ImproperlyConfigured
 from mnesis_site import settings as settings_module
 from mnesis_site.database_url import PATIENCE, WITHOUT_SERVER, database
 from mnesis_site.settings import env_secret
-from tests.support.site import environment_for, manage
+from tests.support.sites.site import environment_for, manage
 
 SSL_REQUEST = struct.pack("!ii", 8, 80877103)
 """What a client of PostgreSQL asks first when it wants encryption."""

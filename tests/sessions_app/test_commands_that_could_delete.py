@@ -15,9 +15,9 @@ from django.db.migrations.executor import MigrationExecutor
 
 from sessions_app.database.guards.migrating import record_apps, unapplied
 from sessions_app.management.commands.flush import Command as Flush
-from tests.sessions_app.record_rows import everything, insert_rows
-from tests.support.databases import site_database
-from tests.support.site import environment_for, lay_database, manage
+from tests.sessions_app.database.guards.record_rows import everything, insert_rows
+from tests.support.sites.databases import site_database
+from tests.support.sites.site import environment_for, lay_database, manage
 
 POSTGRESQL = connection.vendor == "postgresql"
 # Commands are run by the owner of the tables. On SQLite it is the authorizer that tells one command from another.
@@ -45,7 +45,7 @@ ADMINISTERS = {
 }
 """They write tables that are not of the record."""
 REFUSES = {"flush", "loaddata", "migrate", "test", "testserver", "move_database"}
-"""They refuse what would take rows away. ``move_database`` onto a filled target: tests/audit_app/test_move.py."""
+"""They refuse what would take rows away. ``move_database`` onto a filled target: tests/audit_app/transfer/test_move.py."""
 OUT_OF_OUR_HANDS = {"dbshell", "shell"}
 """They run as typed: with the rights of the site's role, on SQLite within the authorizer or with the file itself."""
 

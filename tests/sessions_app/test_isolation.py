@@ -44,9 +44,9 @@ from sessions_app.record.observed import conditions, numbers
 from sessions_app.record.observed import sessions as observed
 from sessions_app.record.shares import sharing
 from sessions_app.search import answers, filters, nearness, passages, ranked, search, vector_store
-from tests.support.belongings import CONTENT, SECRET, Person, Things, belongings, person
-from tests.support.organisations import put_into
-from tests.support.talks import new_session
+from tests.support.people.organisations import put_into
+from tests.support.record.belongings import CONTENT, SECRET, Person, Things, belongings, person
+from tests.support.record.talks import new_session
 
 pytestmark = pytest.mark.both_databases
 
@@ -316,28 +316,28 @@ NOT_SCOPED: dict[Query, str] = {
     branch_queries.path_through: "its caller has loaded the session",
     lineage_queries.tally: "it reads nothing",
     lineage_queries.load_claims: "the summary was loaded for the caller",
-    fact_queries.facts_reaching: "whose facts it finds: tests/compaction_app/test_held_facts.py",
+    fact_queries.facts_reaching: "whose facts it finds: tests/compaction_app/facts/test_held_facts.py",
     compaction_queries.held_facts: "it reads nothing by itself",
     compaction_queries.reaches: "it reads nothing",
     compaction_queries.still_held: "it reads nothing by itself",
-    session_queries.last_model: "whose sessions it looks into: tests/sessions_app/test_session_list.py",
-    session_queries.has_imports: "whose sessions it looks into: tests/sessions_app/test_new_chat.py",
-    session_queries.list_pinned: "whose sessions it lists: tests/sessions_app/test_sidebar.py",
-    session_queries.load_trashed: "whose sessions it finds: tests/agents_app/test_trash.py",
+    session_queries.last_model: "whose sessions it looks into: tests/sessions_app/pages/test_session_list.py",
+    session_queries.has_imports: "whose sessions it looks into: tests/sessions_app/pages/test_new_chat.py",
+    session_queries.list_pinned: "whose sessions it lists: tests/sessions_app/pages/test_sidebar.py",
+    session_queries.load_trashed: "whose sessions it finds: tests/agents_app/sessions/test_trash.py",
     session_queries.temporary_among: "its callers name the sessions of one person",
     session_queries.silent_temporary_chats: "for the sweep: a session and no one's name",
     session_queries.has_been_silent: "the sweep has found the session",
     session_queries.trashed_with: "its caller has found the session by its owner",
     session_queries.imported_since: "it reads nothing by itself",
-    sharing.open_share: "to whom it shows what: tests/sessions_app/test_shares.py",
-    sharing.revoke_share: "whose it revokes: tests/sessions_app/test_shares.py",
-    ratings.rate_answer: "whose it rates: tests/sessions_app/test_ratings.py",
+    sharing.open_share: "to whom it shows what: tests/sessions_app/pages/test_shares.py",
+    sharing.revoke_share: "whose it revokes: tests/sessions_app/pages/test_shares.py",
+    ratings.rate_answer: "whose it rates: tests/sessions_app/record/test_ratings.py",
     ratings.current_ratings: "the condition of its caller says whose",
     ratings.thumb_of: "a column of its caller's query",
-    sharing.share_session: "whose it shares: tests/sessions_app/test_shares.py",
+    sharing.share_session: "whose it shares: tests/sessions_app/pages/test_shares.py",
     transcript.as_shared: "it reads nothing",
-    transcript.check_shared: "its caller has opened a share of the session: tests/sessions_app/test_shares.py",
-    transcript.shows_file: "its caller has opened a share of the session: tests/sessions_app/test_shares.py",
+    transcript.check_shared: "its caller has opened a share of the session: tests/sessions_app/pages/test_shares.py",
+    transcript.shows_file: "its caller has opened a share of the session: tests/sessions_app/pages/test_shares.py",
     fact_queries.find_reflection: "for workers, who work at everybody's reflections",
     fact_queries.forgotten_reflections: "for workers, who work at everybody's reflections",
     turn_queries.running_reflection_calls: "the reflection is one that this process works at",
@@ -345,7 +345,7 @@ NOT_SCOPED: dict[Query, str] = {
     session_queries.forks_of_import: "its caller has found the session by its owner",
     **dict.fromkeys(
         (turn_queries.find_beginnings, session_queries.newest_through_gateway),
-        "whose they find: tests/agents_app/test_gateway.py",
+        "whose they find: tests/agents_app/endpoints/test_gateway.py",
     ),
     **dict.fromkeys(
         (
@@ -457,7 +457,7 @@ NOT_SCOPED: dict[Query, str] = {
         "for workers, who work at everybody's runs",
     ),
     agent_queries.audiences_of: "who may use a server is for administrators",
-    agent_queries.list_servers: "servers of tools are the site's; whom they are for: tests/agents_app/test_server_access.py",
+    agent_queries.list_servers: "servers of tools are the site's; whom they are for: tests/agents_app/tools/mcp/test_server_access.py",
     agent_queries.load_server: "servers of tools are the site's",
     agent_queries.server_of: "reads no rows",
     agent_queries.waiting_sessions: "for the runner, which begins turns of everybody",
@@ -483,11 +483,11 @@ NOT_SCOPED: dict[Query, str] = {
             observed.observed_in_pages,
             compaction_queries.compactions_over_time,
         ),
-        "everybody's, for staff who may see every record: tests/audit_app/test_observe_page.py",
+        "everybody's, for staff who may see every record: tests/audit_app/observe/test_observe_page.py",
     ),
     filters.read_filters: "reads no rows",
     filters.speakers_in: "reads no rows",
-    nearness.nearness: "in whose scope it looks: tests/sessions_app/test_meaning.py",
+    nearness.nearness: "in whose scope it looks: tests/sessions_app/search/test_meaning.py",
     nearness.read_question: "reads no rows of people",
     **dict.fromkeys(
         (
@@ -516,7 +516,7 @@ NOT_SCOPED: dict[Query, str] = {
     spending_store.list_account_limits: "a list for administrators",
     **dict.fromkeys(
         (spending_store.account_limits_of, spending_store.taken_today),
-        "for staff, of accounts that they may see: tests/mnesis_site/test_people.py",
+        "for staff, of accounts that they may see: tests/mnesis_site/people/test_people.py",
     ),
     spending_store.load_account_limits: "of the person who asks, or for administrators",
     spending_store.load_kept: "the limits are those of a session or a person that the caller has loaded",

@@ -1,0 +1,779 @@
+"""The gateway: what goes on to the provider and back, byte for byte, and what the record has of it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import re
+import threading
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import OperationalError
+from django.db.backends.utils import CursorWrapper
+
+from agents_app.turns import gateway, lifecycle
+from agents_app.turns.claim import write_ended_turn
+from agents_app.turns.gateway import bodies, memory
+from audit_app.proof.verify import verify_session
+from compaction_app.context.state import rebuild_payload
+from mnesis_core.messages import Message as MessageValue
+from mnesis_core.messages import TextPart, ToolPart
+from mnesis_core.records import SessionRecord, TurnRecord
+from sessions_app.database.threads import db
+from sessions_app.llm.model_store import create_key
+from sessions_app.models import LanguageModel, Session
+from sessions_app.record.branch_queries import path_in
+from sessions_app.record.change import Change, change
+from sessions_app.record.message_queries import load_messages
+from sessions_app.record.session_queries import list_sessions, load_session
+from sessions_app.record.turn_queries import list_calls, list_turns
+from tests.support.material.drawings import drawing
+from tests.support.people.programs import Program
+from tests.support.people.story import spoken
+from tests.support.providers.raw_provider import RawProvider, Saying
+from tests.support.waiting import PATIENCE_SECONDS
+
+pytestmark = pytest.mark.usefixtures("no_connection_left")
+
+PATHS = {"anthropic": "/v1/messages", "openai": "/v1/chat/completions"}
+BODY = """{ "model" : "raw-1","max_tokens":64, "stream": STREAM,
+ "messages": [{"role":"user", "content":"Gr\\u00fc\\u00dfe  ☕"}], "unknown_field": [1.0, 2e3],
+ "system": [{"type":"text","text":"S","cache_control":{"type":"ephemeral"}}]}"""
+COUNTED = ("SELECT", "INSERT", "UPDATE", "DELETE", "WITH")
+MOST_STATEMENTS = 20
+"""Key, owner, model, session, what was said there later, and the change: what a known conversation takes."""
+CLAUDE = {"metadata": {"user_id": "user_0a_account_0b_session_6a1fe2c8-31f4-4b2e-9c11-000000000001"}}
+
+
+@pytest.fixture
+def provider() -> Iterator[RawProvider]:
+    with RawProvider() as provider:
+        yield provider
+
+
+class Client(Program):
+    """A program that sends its whole history through the gateway."""
+
+    def __init__(self, key: str, path: str, **more: Any) -> None:
+        super().__init__(key, path)
+        self.headers = self.headers | {"X-Mnesis-Mode": "gateway"}
+        self.more = more
+
+    async def send(self, messages: list[Any], **more: Any) -> Any:
+        body = {"model": "raw", "max_tokens": 500, "messages": messages, "system": "Be brief."} | self.more | more
+        return await self.post(**body)
+
+    async def raw(self, data: bytes, path: str = "", **headers: str) -> Any:
+        return await self.http.post(
+            path or self.path, data=data, content_type="application/json", headers=self.headers | headers
+        )
+
+
+@pytest.fixture
+def model(alice: User, provider: RawProvider, monkeypatch: Any) -> None:
+    monkeypatch.setenv("RAW_KEY", "sk-raw")
+    for alias, name, base in (("raw", "anthropic/raw-1", ""), ("raw-openai", "openai/raw-1", "/v1")):
+        LanguageModel.objects.create(
+            alias=alias,
+            litellm_model=name,
+            api_base=f"{provider.url}{base}",
+            api_key_env="RAW_KEY",
+            context_window=200_000,
+            max_output_tokens=8_000,
+            entered_on_host=True,
+        )
+
+
+@pytest.fixture
+def client(alice: User, model: None) -> Iterator[Client]:
+    """What it leaves in the record is sound."""
+    yield Client(str(create_key(owner_id=alice.pk)), PATHS["anthropic"])
+    for session_id in Session.objects.values_list("id", flat=True):
+        assert verify_session(session_id).problems == []
+
+
+def user(content: Any) -> Any:
+    return {"role": "user", "content": content}
+
+
+def said(content: Any) -> Any:
+    return {"role": "assistant", "content": content}
+
+
+async def content_of(response: Any) -> bytes:
+    if not response.streaming:
+        return bytes(response.content)
+    return b"".join([piece async for piece in response.streaming_content])
+
+
+async def sessions_of(owner: User) -> list[SessionRecord]:
+    found = await db(list_sessions, owner_id=owner.pk, limit=50)
+    return sorted(found.items if hasattr(found, "items") else found, key=lambda one: one.id)
+
+
+async def path_of(session_id: str) -> list[tuple[str, str]]:
+    """Who said what on the chosen branch."""
+
+    def read() -> list[tuple[str, str]]:
+        session = load_session(session_id)
+        return [(one.role, spoken(one)) for one in load_messages(session.id, limit=500, path=path_in(session))]
+
+    return await db(read)
+
+
+async def settled(session_id: str) -> list[TurnRecord]:
+    """The turns of a session when none of them runs, oldest first."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            turns = await db(list_turns, session_id)
+            if all(turn.state != "running" for turn in turns):
+                return turns[::-1]
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_bytes_pass_unchanged_both_ways_and_are_in_the_record(client, provider, stream):
+    body = BODY.replace("STREAM", json.dumps(stream)).encode()
+    alias = body.replace(b'"raw-1"', b'"raw"')
+    response = await client.raw(
+        alias, "/v1/messages?beta=true", **{"anthropic-beta": "x-1", "User-Agent": "claude-cli/9"}
+    )
+    assert response.status_code == 200
+    got = await content_of(response)
+    assert provider.last.got == body
+    assert got == provider.last.sent
+    assert provider.last.path == "/v1/messages?beta=true"
+    assert provider.last.headers["x-api-key"] == "sk-raw"
+    assert provider.last.headers["anthropic-beta"] == "x-1"
+    assert "authorization" not in provider.last.headers
+    assert "x-mnesis-mode" not in provider.last.headers
+    assert response.headers["request-id"] == "req_raw"
+    session_id = response.headers["X-Mnesis-Session"]
+    [turn] = await settled(session_id)
+    assert (turn.state, turn.usage.tokens_input, turn.usage.tokens_output) == ("completed", 110, 21 if stream else 20)
+    assert await path_of(session_id) == [("user", "Grüße  ☕"), ("assistant", "Answer 1.")]
+    session = await db(load_session, session_id)
+    assert (session.origin, session.labels["program"], session.system_prompt) == ("gateway", "claude-cli", "S")
+    [call] = await db(list_calls, session_id)
+    rebuilt = await db(rebuild_payload, call)
+    assert (rebuilt.digest_matches, rebuilt.body) == (True, body.decode())
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["named", "by its beginning"])
+@pytest.mark.parametrize("remembers", [True, False], ids=["remembered", "read"])
+async def test_a_loop_of_tools_is_one_turn_of_one_session_without_a_message_twice(
+    client, provider, alice, named, remembers
+):
+    more = CLAUDE if named else {}
+    provider.say = lambda body: (
+        Saying(text="I look.", calls=(("toolu_1", "bash", {"command": "ls"}), ("toolu_2", "read", {"path": "a"})))
+        if len(body["messages"]) == 1
+        else Saying(text=f"Seen {len(body['messages'])}.")
+    )
+    calls = [
+        {"type": "text", "text": "I look."},
+        {"type": "tool_use", "id": "toolu_1", "name": "bash", "input": {"command": "ls"}},
+        {"type": "tool_use", "id": "toolu_2", "name": "read", "input": {"path": "a"}},
+    ]
+    results = [
+        {"type": "tool_result", "tool_use_id": "toolu_1", "content": "a.txt"},
+        {
+            "type": "tool_result",
+            "tool_use_id": "toolu_2",
+            "content": [{"type": "text", "text": "gone"}],
+            "is_error": True,
+        },
+    ]
+    history = [user("Look")]
+    steps = [
+        [],
+        [said(calls), user([*results, {"type": "text", "text": "<reminder/>"}])],
+        [said("Seen 3."), user("And?")],
+    ]
+    for step in steps:
+        history = [*history, *step]
+        response = await client.send(history, stream=True, **more)
+        await content_of(response)
+        if not remembers:
+            memory._spots.clear()
+            bodies._kept.clear()
+    [session] = await sessions_of(alice)
+    turns = await settled(session.id)
+    assert [turn.state for turn in turns] == ["completed", "completed"]
+    assert turns[0].usage.tokens_output == 42
+    assert await path_of(session.id) == [
+        ("user", "Look"),
+        ("assistant", "I look."),
+        ("user", "<reminder/>"),
+        ("assistant", "Seen 3."),
+        ("user", "And?"),
+        ("assistant", "Seen 5."),
+    ]
+    tools = [
+        stored.part
+        for one in await db(load_messages, session.id)
+        for stored in one.parts
+        if isinstance(stored.part, ToolPart)
+    ]
+    assert [(tool.output, tool.error) for tool in tools] == [("a.txt", None), (None, "gone")]
+    for call, exchanged in zip((await db(list_calls, session.id))[::-1], provider.exchanged, strict=True):
+        rebuilt = await db(rebuild_payload, call)
+        assert (rebuilt.digest_matches, rebuilt.body) == (True, exchanged.got.decode())
+
+
+async def test_a_title_has_the_persons_words_and_not_what_their_program_adds(client, alice):
+    await client.send([user("<system-reminder>\nBe good.\n</system-reminder>\n\nWhat time is it?")])
+    await client.send([user("<environment_context> here </environment_context>"), user("And where?")])
+    assert [one.title for one in await sessions_of(alice)] == ["What time is it?", "And where?"]
+
+
+async def test_a_turn_waits_for_the_clients_tools_and_ends_when_the_client_goes_on_without_them(client, provider):
+    provider.say = lambda body: Saying(
+        calls=(("toolu_1", "bash", {}),) if len(body["messages"]) == 1 else (), text="Hm."
+    )
+    response = await client.send([user("Look")], **CLAUDE)
+    session_id = response.headers["X-Mnesis-Session"]
+    [turn] = await settled(session_id)
+    assert (turn.state, [one.reason for one in turn.waits_for]) == ("suspended", ["caller"])
+    await client.send([user("Look"), user("No, stop")], **CLAUDE)
+    assert [turn.state for turn in await settled(session_id)] == ["cancelled", "completed"]
+    assert (await path_of(session_id))[-2:] == [("user", "No, stop"), ("assistant", "Hm.")]
+
+
+async def test_an_edited_history_is_a_branch_and_a_repeated_request_answers_again(client, provider):
+    first = [user("One"), said("Answer 1."), user("Two")]
+    session_id = (await client.send(first[:1])).headers["X-Mnesis-Session"]
+    await client.send(first)
+    edited = await client.send([*first[:2], user("Two, edited")])
+    assert edited.headers["X-Mnesis-Session"] == session_id
+    common = [("user", "One"), ("assistant", "Answer 1.")]
+    assert await path_of(session_id) == [*common, ("user", "Two, edited"), ("assistant", "Answer 3.")]
+    await client.send([*first, said("Answer 2."), user("Three")])
+    later = [("user", "Two"), ("assistant", "Answer 2."), ("user", "Three"), ("assistant", "Answer 4.")]
+    assert await path_of(session_id) == [*common, *later]
+    again = await client.send(first)
+    assert again.headers["X-Mnesis-Session"] == session_id
+    assert await path_of(session_id) == [*common, ("user", "Two"), ("assistant", "Answer 5.")]
+    assert len(await db(load_messages, session_id)) == 9
+
+
+async def test_a_history_that_was_cut_or_summarised_goes_on_in_its_session(client, provider):
+    history = [user("One"), said("Answer 1."), user("Two"), said("Answer 2."), user("Three")]
+    for end in (1, 3, 5):
+        session_id = (await client.send(history[:end], **CLAUDE)).headers["X-Mnesis-Session"]
+    cut = [said("Answer 2."), user("Three"), said("Answer 3."), user("Four")]
+    assert (await client.send(cut, **CLAUDE)).headers["X-Mnesis-Session"] == session_id
+    summary = [user("A summary of all that was said."), user("Five")]
+    assert (await client.send(summary, **CLAUDE)).headers["X-Mnesis-Session"] == session_id
+    more = [*summary, said("Answer 5."), user("Six")]
+    assert (await client.send(more, **CLAUDE)).headers["X-Mnesis-Session"] == session_id
+    texts = [text for _, text in await path_of(session_id)]
+    assert texts == [
+        *("One", "Answer 1.", "Two", "Answer 2.", "Three", "Answer 3.", "Four", "Answer 4."),
+        *("A summary of all that was said.", "Five", "Answer 5.", "Six", "Answer 6."),
+    ]
+
+
+async def test_sub_agents_are_children_and_requests_at_once_are_all_recorded(client, provider, alice):
+    gate = threading.Event()
+    provider.say = lambda body: Saying(text=f"{body['messages'][0]['content']} done", gate=gate)
+    main = asyncio.ensure_future(client.send([user("Main")], stream=True, **CLAUDE))
+    response = await main
+    others = await asyncio.gather(
+        *(client.send([user(f"Sub {n}")], system=f"You are agent {n}.", stream=True, **CLAUDE) for n in range(3)),
+        client.send([user("Main")], stream=True, **CLAUDE),
+    )
+    gate.set()
+    for one in (response, *others):
+        assert b"message_stop" in await content_of(one)
+    sessions = await sessions_of(alice)
+    assert len(sessions) == 5
+    root = response.headers["X-Mnesis-Session"]
+    assert {one.parent_id for one in sessions} == {None, root}
+    assert {one.relation for one in sessions if one.parent_id} == {"sub-agent"}
+    for one, name in zip(others, ("Sub 0", "Sub 1", "Sub 2"), strict=False):
+        assert (await path_of(one.headers["X-Mnesis-Session"]))[-1] == ("assistant", f"{name} done")
+    again = await client.send([user("Sub 1"), said("Sub 1 done"), user("More")], system="You are agent 1.", **CLAUDE)
+    assert again.headers["X-Mnesis-Session"] == others[1].headers["X-Mnesis-Session"]
+
+
+async def test_an_error_of_the_provider_comes_back_as_it_is_and_repeating_goes_on(client, provider):
+    error = b'{"type":"error",  "error":{"type":"overloaded_error","message":"Overloaded sk-raw"}}'
+    provider.say = lambda body: Saying(status=529, error=error) if len(provider.exchanged) < 3 else Saying(text="Yes.")
+    for _ in range(2):
+        response = await client.send([user("One")], stream=True)
+        assert (response.status_code, await content_of(response)) == (529, error)
+    await content_of(await client.send([user("One")], stream=True))
+    session_id = response.headers["X-Mnesis-Session"]
+    turns = await settled(session_id)
+    assert [(turn.state, turn.error_code) for turn in turns] == [
+        *[("failed", "MODEL_UNAVAILABLE")] * 2,
+        ("completed", None),
+    ]
+    assert "sk-raw" not in (turns[0].error_message or "")
+    assert (await path_of(session_id))[-1] == ("assistant", "Yes.")
+    assert [text for _, text in await path_of(session_id)].count("One") == 1
+
+
+async def test_a_client_that_goes_away_leaves_a_whole_record_and_the_provider_is_left_too(client, provider):
+    gate = threading.Event()
+    provider.say = lambda body: Saying(text="One two three four five six seven eight", gate=gate)
+    response = await client.send([user("Go")], stream=True, **CLAUDE)
+    reading = asyncio.ensure_future(content_of(response))
+    await asyncio.to_thread(provider.last.at_gate.wait, PATIENCE_SECONDS)
+    await asyncio.sleep(0.1)
+    reading.cancel()
+    await asyncio.gather(reading, return_exceptions=True)
+    session_id = response.headers["X-Mnesis-Session"]
+    [turn] = await settled(session_id)
+    gate.set()
+    assert turn.state == "cancelled"
+    assert (await path_of(session_id))[-1][1].startswith("One two three")
+    assert (await client.send([user("Go"), user("On")], **CLAUDE)).status_code == 200
+
+
+async def test_a_stream_that_breaks_off_is_recorded_as_far_as_it_came(client, provider):
+    provider.say = lambda body: Saying(text="One two three four", breaks_off=True)
+    response = await client.send([user("Go")], stream=True)
+    assert await content_of(response) == provider.last.sent
+    [turn] = await settled(response.headers["X-Mnesis-Session"])
+    assert (turn.state, turn.error_code) == ("interrupted", "MODEL_STREAM_BROKEN")
+
+
+async def test_what_cannot_be_passed_on_is_refused(client, provider, bob, alice):
+    session_id = (await client.send([user("Mine")])).headers["X-Mnesis-Session"]
+    stranger = Client(str(await db(lambda: create_key(owner_id=bob.pk))), PATHS["anthropic"])
+    refused = await stranger.post(session=session_id, model="raw", messages=[user("Mine")], max_tokens=5)
+    assert (refused.status_code, refused.json()["error"]["details"]["error_code"]) == (404, "SESSION_NOT_FOUND")
+    other = await stranger.send([user("Mine"), said("Answer 1."), user("Yours")])
+    assert other.headers["X-Mnesis-Session"] != session_id
+    wrong = await client.send([user("Hi")], model="raw-openai")
+    assert (wrong.status_code, wrong.json()["error"]["details"]["error_code"]) == (400, "GATEWAY_PROTOCOL")
+    assert (await client.send([user("Hi")], model="nobody")).status_code == 404
+    client.headers["X-Mnesis-Mode"] = "tunnel"
+    assert (await client.send([user("Hi")])).status_code == 400
+
+
+HOSTILE = [
+    b"",
+    b"{",
+    b'{"model": "raw"} x',
+    b'\xff{"model": "raw"}',
+    b'{"model": "raw", "messages": ' + b"[" * 3_000 + b"]" * 3_000 + b"}",
+    b'{"model": "raw", "messages": "none", "metadata": 3, "system": {"a": 1}}',
+    b'{"model": "raw", "messages": [1, null, {"role": 5, "content": {"a": 1}}, {"content": [[], "x"]}]}',
+    b'{"model": "raw", "max_tokens": -1, "messages": [{"role": "user", "content": "\\u0000 \\ud800 \\udfff"}]}',
+    b'{"model": "raw", "messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "\\u0000"}]}]}',
+    b'{"model": "raw", "messages": [{"role": "assistant", "content": [{"type": "tool_use", "id": "\\ud800"}]}]}',
+    b'{"model": "raw", "metadata": {"user_id": "[[[["}, "messages": []}',
+    json.dumps({"model": "raw", "messages": [user("x" * 5_000_000)]}).encode(),
+]
+
+
+async def test_hostile_bodies_are_recorded_or_refused(client, provider):
+    for body in HOSTILE:
+        response = await client.raw(body)
+        assert response.status_code in (200, 400, 413), (body[:80], response.content[:300])
+        if response.status_code == 200:
+            assert provider.last.got == body.replace(b'"raw"', b'"raw-1"', 1)
+            [call, *_] = await db(list_calls, response.headers["X-Mnesis-Session"])
+            assert (await db(rebuild_payload, call)).digest_matches
+
+
+def as_openai(history: list[Any], protocol: str) -> dict[str, Any]:
+    return {"messages": history} if protocol == "chat/completions" else {"input": history}
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("protocol", ["chat/completions", "responses"])
+async def test_openais_protocols_pass_unchanged_with_a_loop_of_tools(client, provider, alice, protocol, stream):
+    provider.say = lambda body: (
+        Saying(text="I look.", calls=(("call_1", "bash", {"command": "ls"}),))
+        if len(provider.exchanged) == 1
+        else Saying(text=f"Answer {len(provider.exchanged)}.")
+    )
+    if protocol == "responses":
+        called = [
+            {"type": "reasoning", "id": "rs_1", "summary": []},
+            {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "I look."}]},
+            {"type": "function_call", "call_id": "call_1", "name": "bash", "arguments": '{"command": "ls"}'},
+            {"type": "function_call_output", "call_id": "call_1", "output": "a.txt"},
+        ]
+    else:
+        call = {"id": "call_1", "type": "function", "function": {"name": "bash", "arguments": '{"command": "ls"}'}}
+        called = [
+            {"role": "assistant", "content": "I look.", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "call_1", "content": "a.txt"},
+        ]
+    history = [{"role": "developer", "content": "Be brief."}, user("Look")]
+    for step in ([], called, [said("Answer 2."), user("And?")]):
+        history = [*history, *step]
+        body = json.dumps({"model": "raw-openai", "stream": stream, **as_openai(history, protocol)}, indent=1).encode()
+        response = await client.raw(body, f"/v1/{protocol}")
+        assert response.status_code == 200, response.content
+        assert await content_of(response) == provider.last.sent
+        assert provider.last.got == body.replace(b'"raw-openai"', b'"raw-1"')
+        assert provider.last.headers["authorization"] == "Bearer sk-raw"
+    [session] = await sessions_of(alice)
+    assert session.system_prompt == "Be brief."
+    turns = await settled(session.id)
+    assert [(turn.state, turn.usage.tokens_input, turn.usage.tokens_output) for turn in turns] == [
+        ("completed", 220, 42),
+        ("completed", 110, 21),
+    ]
+    assert await path_of(session.id) == [
+        *(("user", "Look"), ("assistant", "I look."), ("assistant", "Answer 2.")),
+        *(("user", "And?"), ("assistant", "Answer 3.")),
+    ]
+
+
+async def test_a_key_or_a_model_says_that_requests_go_through_the_gateway(client, provider, alice):
+    body = {"model": "raw", "max_tokens": 5, "messages": [user("Hi")]}
+    key = await db(lambda: str(create_key(owner_id=alice.pk, mode="gateway")))
+    plain = Program(str(await db(lambda: create_key(owner_id=alice.pk))), PATHS["anthropic"])
+    assert (await Program(key, PATHS["anthropic"]).post(**body)).json()["id"] == "msg_1"
+    await db(lambda: LanguageModel.objects.filter(alias="raw").update(through_gateway=True))
+    assert (await plain.post(**body)).json()["id"] == "msg_2"
+    # The request's own word counts for more than the key's, and the key's for more than the model's.
+    plain.headers["X-Mnesis-Mode"] = "server"
+    assert (await plain.post(**body | {"messages": []})).status_code == 400
+    key = await db(lambda: str(create_key(owner_id=alice.pk, mode="server")))
+    assert (await Program(key, PATHS["anthropic"]).post(**body | {"messages": []})).status_code == 400
+    assert len(provider.exchanged) == 2
+
+
+async def test_a_request_that_cannot_be_recorded_is_refused_or_goes_on_and_says_so(
+    client, provider, monkeypatch, settings
+):
+    assert (await client.send([user("Hi")])).status_code == 200
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise OperationalError("the server closed the connection")
+
+    with monkeypatch.context() as away:
+        away.setattr("agents_app.turns.gateway.change", fail)
+        refused = await client.send([user("Hi")], stream=True)
+        assert (refused.status_code, refused.json()["error"]["details"]["error_code"]) == (503, "DATABASE_UNAVAILABLE")
+        assert len(provider.exchanged) == 1
+    settings.GATEWAY_WITHOUT_RECORD = True
+    assert (await client.send([user("Hi"), said("Answer 1."), user("Again")])).status_code == 200
+    for name in ("sessions_app.callers.find_key", "agents_app.endpoints.gateway.get_spec"):
+        monkeypatch.setattr(name, fail)
+    with monkeypatch.context() as away:
+        away.setattr("agents_app.turns.gateway.change", fail)
+        for stream in (True, False):
+            response = await client.send([user("Hi")], stream=stream)
+            assert (response.status_code, response.headers["X-Mnesis-Recorded"]) == (200, "no")
+            assert await content_of(response) == provider.last.sent
+    unknown = Client("mns_000000000000_" + "x" * 43, PATHS["anthropic"])
+    assert (await unknown.send([user("Hi")])).status_code == 503
+
+
+async def test_the_same_first_question_is_another_conversation_unless_it_has_a_name(client, provider, alice):
+    for _ in range(2):
+        await client.send([user("Hi")])
+        await client.send([user("Hi")], **CLAUDE)
+    assert sorted([one.message_seq for one in await sessions_of(alice)]) == [2, 2, 3]
+    memory._spots.clear()
+    await client.send([user("Hi"), said("Answer 1."), user("And?")])
+    assert sorted([one.message_seq for one in await sessions_of(alice)]) == [2, 3, 4]
+
+
+async def test_pages_and_the_api_show_what_was_sent(client, provider, alice, async_client):
+    tools = [{"name": "look", "description": "Look about.", "input_schema": {"type": "object"}}]
+    response = await client.send([user("Hi")], tools=tools)
+    session_id = response.headers["X-Mnesis-Session"]
+    [call] = await db(list_calls, session_id)
+    await async_client.aforce_login(alice)
+    page = (await async_client.get(f"/sessions/{session_id}/")).content.decode()
+    assert "Through the gateway" in page
+    assert "Imported" not in page
+    page = (await async_client.get(f"/sessions/{session_id}/inspect/calls/{call.id}/")).content.decode()
+    assert "Be brief." in page
+    assert "look" in page
+    payload = (await client.get(f"/api/calls/{call.id}/payload")).json()
+    assert (payload["body"], payload["digest_matches"]) == (provider.last.got.decode(), True)
+
+
+async def test_the_page_of_a_call_shows_what_is_new_in_its_request(client, provider, alice, async_client):
+    history = [user("Hi")]
+    for asked in ("How high?", "<b>And now?</b>"):
+        response = await client.send(history, tools=[{"name": "look", "input_schema": {"type": "object"}}])
+        history += [said(f"Answer {len(provider.exchanged)}."), user(asked)]
+    response = await client.send(history, system="Be long.")
+    session_id = response.headers["X-Mnesis-Session"]
+    await settled(session_id)
+    third, second, first = await db(list_calls, session_id)
+    await async_client.aforce_login(alice)
+
+    async def changes(call: Any, **query: str) -> list[str]:
+        address = f"/sessions/{session_id}/inspect/calls/{call.id}/"
+        page = await async_client.get(address, {"section": "difference", **query})
+        assert page.status_code == 200
+        assert b"<b>And now" not in page.content
+        rows = page.content.decode().partition("<tbody")[2].split("<tr")[1:]
+        return [" ".join(re.sub("<[^>]*>", " ", row.partition(">")[2]).split()) for row in rows]
+
+    assert [row.split(" ", 2)[:2] for row in await changes(first)] == [
+        *(["entered", "System"], ["entered", "Tool"], ["entered", "Message"])
+    ]
+    new = await changes(second)
+    assert [row.rpartition(" ")[0] for row in new] == [
+        "entered Message 2 assistant Answer 1. The program sent it with this request.",
+        "entered Message 3 user How high? The program sent it with this request.",
+    ]
+    assert [row.partition(" ")[0] for row in await changes(third)] == ["changed", "left", "entered", "entered"]
+    told = (await async_client.get(f"/api/calls/{third.id}/difference")).json()
+    assert (told["from"], told["counts"]) == (second.id, {"reworded": 1, "left": 1, "entered": 2})
+    assert len(await changes(third, compare=first.id)) == 6
+    assert len(await changes(third, change="left")) == 1
+
+
+async def test_pictures_of_a_request_are_shown_and_nothing_else_is_taken_for_one(
+    client, provider, alice, bob, async_client
+):
+    png, page = drawing(400, 300), b"<script>alert(1)</script>"
+
+    def block(data: bytes) -> dict[str, Any]:
+        coded = base64.b64encode(data).decode()
+        return {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": coded}}
+
+    away = {"type": "image", "source": {"type": "url", "url": "https://evil.example/a.png"}}
+    odd = [away, block(page), block(b"<svg xmlns='http://www.w3.org/2000/svg'/>"), {"type": "image", "source": 5}]
+    result = {"type": "tool_result", "tool_use_id": "c1", "content": [block(png)]}
+    response = await client.send([user([{"type": "text", "text": "What is this?"}, block(png), *odd, result])])
+    session_id = response.headers["X-Mnesis-Session"]
+    [call] = await db(list_calls, session_id)
+    address = f"/sessions/{session_id}/inspect/calls/{call.id}/blocks/2/"
+    await async_client.aforce_login(alice)
+    shown = (await async_client.get(address)).content.decode()
+    assert re.findall(r'<img class="block-picture"\s+src="([^"]*)"', shown) == [
+        f"{address}pictures/{place}/" for place in (1, 2)
+    ]
+    assert "What is this?" in shown
+    assert base64.b64encode(png).decode() not in shown
+    for place in (1, 2):
+        picture = await async_client.get(f"{address}pictures/{place}/")
+        assert (picture.status_code, picture.content, picture["Content-Type"]) == (200, png, "image/png")
+        assert (picture["X-Content-Type-Options"], "sandbox" in picture["Content-Security-Policy"]) == ("nosniff", True)
+    for other in ("2/pictures/0", "2/pictures/3", f"2/pictures/{10**30}", "1/pictures/1", "9/pictures/1"):
+        assert (await async_client.get(f"{address[:-2]}{other}/")).status_code == 404
+    await async_client.aforce_login(bob)
+    assert (await async_client.get(f"{address}pictures/1/")).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"tools": [{"name": "look"}, {"type": "function", "function": {"name": "find", "description": "Finds."}}]},
+        {
+            "tools": [
+                {},
+                "tool",
+                {"name": 7, "description": ["x"], "function": "f"},
+                {"function": {"description": None}},
+            ]
+        },
+        {"tools": {"name": "look"}, "system": [{"type": "text", "text": "\u202e\x00"}, 5, None]},
+        {"messages": [user([{"type": "text"}, {"type": "image", "source": None}, {"type": 3}, None, "Hi"])]},
+        {"messages": [user("Hi"), said(None), user([{"type": "tool_result", "tool_use_id": "no", "content": [[]]}])]},
+    ],
+)
+async def test_the_page_of_a_call_shows_whatever_a_client_sends(client, provider, alice, async_client, odd):
+    response = await client.send(odd.pop("messages", [user("Hi")]), **odd)
+    if response.status_code >= 400:
+        assert (response.status_code, provider.exchanged) == (400, [])
+        return
+    session_id = response.headers["X-Mnesis-Session"]
+    [call] = await db(list_calls, session_id)
+    await async_client.aforce_login(alice)
+    for section in ("", "?section=payload", "?section=difference"):
+        page = await async_client.get(f"/sessions/{session_id}/inspect/calls/{call.id}/{section}")
+        assert page.status_code == 200
+
+
+def nested(depth: int) -> Any:
+    return [nested(depth - 1)] if depth else []
+
+
+@pytest.mark.parametrize("depth", [90, 150, 860, 900])
+async def test_the_page_of_a_call_shows_a_request_however_deep_it_is(client, provider, alice, async_client, depth):
+    content = [{"type": "text", "text": "Hi", "more": nested(depth)}]
+    response = await client.send([{"role": "user", "content": content}])
+    if response.status_code == 400:  # too deep to be read
+        assert depth > 800
+        return
+    session_id = response.headers["X-Mnesis-Session"]
+    [call] = await db(list_calls, session_id)
+    await async_client.aforce_login(alice)
+    pages = [
+        await async_client.get(f"/sessions/{session_id}/inspect/calls/{call.id}/{section}")
+        for section in ("", "?section=payload", "?section=difference")
+    ]
+    assert [page.status_code for page in pages] == [200, 200, 200 if depth < 100 else 422]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_the_text_at_which_an_answer_stopped_is_in_the_record(client, provider, stream):
+    provider.say = lambda body: Saying(text="High.", stop="END")
+    response = await client.send([user("Hi")], stream=stream, stop_sequences=["END"])
+    assert b'"END"' in await content_of(response)
+    session_id = response.headers["X-Mnesis-Session"]
+    await settled(session_id)
+    [call] = await db(list_calls, session_id)
+    assert (call.finish_reason, call.stop_sequence) == ("stop_sequence", "END")
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_the_first_token_of_an_answer_that_is_streamed_is_timed(client, provider, stream):
+    provider.say = lambda body: Saying(text="High.")
+    response = await client.send([user("Hi")], stream=stream)
+    assert b"High." in await content_of(response)
+    session_id = response.headers["X-Mnesis-Session"]
+    await settled(session_id)
+    [call] = await db(list_calls, session_id)
+    assert (call.first_token_ms is not None) == stream
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_searches_that_anthropic_runs_are_in_the_cost(client, provider, alice, stream):
+    name = "anthropic/claude-sonnet-4-5"
+    about = {"litellm_model": name, "prices_source": "litellm", "input_micros_per_million": 3_000_000}
+    await db(LanguageModel.objects.filter(alias="raw").update, **about)
+    costs = []
+    for searches in (0, 2):
+        provider.say = lambda body, searches=searches: Saying(text="High.", searches=searches)
+        response = await client.send([user(f"Look {searches}")], stream=stream)
+        await content_of(response)
+        [turn] = await settled(response.headers["X-Mnesis-Session"])
+        costs.append(turn.usage.cost_micros)
+    assert costs[1] - costs[0] == 20_000
+
+
+async def test_a_count_of_tokens_goes_on_unrecorded_and_is_ours_without_the_gateway(client, provider, alice):
+    body = {"model": "raw", "messages": [user("How long am I?")]}
+    counted = await client.post("/v1/messages/count_tokens", **body)
+    assert (counted.content, provider.last.path) == (b'{"input_tokens":   7}', "/v1/messages/count_tokens")
+    assert counted.headers["X-Mnesis-Recorded"] == "no"
+    client.headers["X-Mnesis-Mode"] = "server"
+    ours = await client.post("/v1/messages/count_tokens", **body)
+    assert 7 < ours.json()["input_tokens"] < 30
+    assert await sessions_of(alice) == []
+
+
+async def test_responses_that_name_the_answer_before_are_one_session(client, provider, alice, bob):
+    provider.say = lambda body: Saying(
+        text=f"Answer {len(provider.exchanged)}.",
+        calls=(("call_1", "bash", {"command": "ls"}),) if len(provider.exchanged) == 2 else (),
+    )
+
+    async def ask(item: Any, after: str = "", *, stream: bool = False, by: Client = client) -> None:
+        body = {"model": "raw-openai", "stream": stream, "input": [item]}
+        body |= {"previous_response_id": after} if after else {}
+        response = await by.raw(json.dumps(body).encode(), "/v1/responses")
+        assert response.status_code == 200, response.content
+        await content_of(response)
+
+    await ask(user("One"))
+    await ask(user("Two"), "resp_raw1", stream=True)
+    memory._spots.clear()  # as in another process
+    await ask({"type": "function_call_output", "call_id": "call_1", "output": "a.txt"}, "resp_raw2")
+    [session] = await sessions_of(alice)
+    assert [turn.state for turn in await settled(session.id)] == ["completed", "completed"]
+    spoken_there = [("user", "One"), ("assistant", "Answer 1."), ("user", "Two"), ("assistant", "Answer 2.")]
+    assert await path_of(session.id) == [*spoken_there, ("assistant", "Answer 3.")]
+    # From an earlier answer, it goes on on a branch; an answer of another person is not known.
+    await ask(user("Or three"), "resp_raw1")
+    assert await path_of(session.id) == [*spoken_there[:2], ("user", "Or three"), ("assistant", "Answer 4.")]
+    await ask(user("Mine?"), "resp_raw4", by=Client(str(await db(partial(create_key, owner_id=bob.pk))), client.path))
+    assert len(await sessions_of(alice)) == len(await sessions_of(bob)) == 1
+
+
+async def test_a_session_that_another_process_changes_before_the_claim_is_read_again(
+    client, provider, alice, monkeypatch
+):
+    await content_of(await client.send([user("One")]))
+    [session] = await sessions_of(alice)
+    await settled(session.id)
+    real, between = gateway.to_write, [(MessageValue(role="user", parts=(TextPart(text="Between"),)), None)]
+
+    def write_after_another(new: Any) -> Any:
+        while between:
+            with change(session.id) as record:
+                write_ended_turn(record, "raw", [between.pop()])
+        return real(new)
+
+    monkeypatch.setattr(gateway, "to_write", write_after_another)
+    await content_of(await client.send([user("One"), said("Answer 1."), user("Two")]))
+    spoken_there = [("user", "One"), ("assistant", "Answer 1."), ("user", "Two"), ("assistant", "Answer 2.")]
+    assert await path_of(session.id) == spoken_there, "what came between is on another branch"
+
+
+async def test_one_change_and_few_statements_lie_before_the_request_goes_on(client, provider, monkeypatch, settings):
+    settings.DEBUG = True  # then the hot paths use Django's cursors, too, and are counted
+    statements: list[str] = []
+    changes: list[Any] = []
+    before: list[tuple[int, list[str]]] = []
+    run, begin = CursorWrapper.execute, Change.__init__
+
+    def counted(cursor: Any, sql: Any, params: Any = None) -> Any:
+        statements.append(str(sql))
+        return run(cursor, sql, params)
+
+    def begun(record: Any, *args: Any, **kwargs: Any) -> None:
+        changes.append(record)
+        begin(record, *args, **kwargs)
+
+    def say(_: Any) -> Saying:
+        before.append((len(changes), [sql for sql in statements if sql.startswith(COUNTED)]))
+        return Saying(text="Yes.")
+
+    provider.say = say
+    monkeypatch.setattr(CursorWrapper, "execute", counted)
+    monkeypatch.setattr(Change, "__init__", begun)
+    history = [user("One")]
+    for text in ("Two", "Three", "Four"):
+        statements.clear()
+        changes.clear()
+        response = await client.send(history, stream=True)
+        await content_of(response)
+        await settled(response.headers["X-Mnesis-Session"])
+        history += [said("Yes."), user(text)]
+    assert [count for count, _ in before] == [2, 1, 1], "a new session is a change of its own"
+    fewest = min((counted_before for _, counted_before in before[1:]), key=len)  # leases may be renewed meanwhile
+    assert len(fewest) <= MOST_STATEMENTS, fewest
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("protocol", ["messages", "chat/completions", "responses"])
+async def test_a_spending_limit_refuses_in_the_protocols_own_words_and_nothing_is_sent(
+    client, provider, alice, protocol, stream
+):
+    limits = {"limits": {"session": {"tokens": 10}}}
+    session = await db(partial(lifecycle.create_session, owner=alice, model="raw", config=limits))
+    client.headers = client.headers | {"X-Mnesis-Session": session.id}
+    said: Any = {"model": "raw", "max_tokens": 500, "messages": [user("Spend")]}
+    if protocol != "messages":
+        said = {"model": "raw-openai", **as_openai([user("Spend")], protocol)}
+    response = await client.raw(json.dumps(said | {"stream": stream}).encode(), f"/v1/{protocol}")
+    error = json.loads(await content_of(response))["error"]
+    assert (response.status_code, provider.exchanged) == (429, []), error
+    assert error["type"]
+    assert "limit" in error["message"].lower()
+    [turn] = await settled(session.id)
+    assert (turn.state, turn.error_code) == ("incomplete", "BUDGET_EXHAUSTED")
+    assert (await path_of(session.id), await db(list_calls, session.id)) == ([("user", "Spend")], [])
+
+
+@pytest.mark.slow
+async def test_a_body_of_twenty_megabytes_is_passed_on_and_kept(client, provider):
+    data = json.dumps({"model": "raw", "max_tokens": 5, "messages": [user("tide " * 4_000_000)]}).encode()
+    response = await client.raw(data)
+    assert response.status_code == 200, response.content
+    assert provider.last.got == data.replace(b'"raw"', b'"raw-1"', 1)
+    await settled(response.headers["X-Mnesis-Session"])

@@ -1,0 +1,234 @@
+"""OpenAI's Responses API, asked in this process: where a request belongs, what Codex sends, and what bad bodies get."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents_app.turns import lifecycle
+from mnesis_core.errors import ModelStreamBroken
+from mnesis_core.llm.interface import ToolCall
+from mnesis_core.providers.scripted import Step
+from sessions_app.database.threads import db
+from sessions_app.llm.model_store import create_key
+from sessions_app.record.message_queries import load_messages
+from sessions_app.record.session_queries import list_sessions, load_session
+from sessions_app.record.turn_queries import list_turns
+from tests.support.material.drawings import drawing, image_part
+from tests.support.people.programs import Program
+from tests.support.people.story import spoken
+
+pytestmark = pytest.mark.usefixtures("no_connection_left")
+
+CODEX: dict[str, Any] = json.loads((Path(__file__).parents[2] / "data/codex_request.json").read_text())
+PATH = "/v1/responses"
+
+
+class ResponsesProgram(Program):
+    """A program that asks for responses."""
+
+    async def respond(self, input: Any, **body: Any) -> dict[str, Any]:
+        response = await self.post(**{"model": "demo", "input": input, **body})
+        assert response.status_code == 200, response.content
+        return dict(response.json())
+
+    async def events(self, **body: Any) -> list[dict[str, Any]]:
+        response = await self.post(**{"model": "demo", "stream": True, **body})
+        assert response.status_code == 200
+        text = "".join([piece.decode() async for piece in response.streaming_content])
+        return [json.loads(event.partition("data: ")[2]) for event in text.strip().split("\n\n")]
+
+
+@pytest.fixture
+def program(alice: Any) -> ResponsesProgram:
+    return ResponsesProgram(create_key(owner_id=alice.pk), PATH)
+
+
+def call(name: str, **arguments: Any) -> ToolCall:
+    return ToolCall(id="c1", name=name, arguments=json.dumps(arguments))
+
+
+async def test_what_codex_sends_is_a_turn_of_one_session(script, alice, program):
+    run = call("exec_command", cmd="echo hi > made.txt")
+    close = call("multi_agent_v1__close_agent", target="a")
+    script(Step(text="I make it. ", tool_calls=(run,)), Step(tool_calls=(close,)), Step(text="Done."))
+    history = list(CODEX["input"])
+    ended = []
+    for _ in range(3):
+        ended.append((await program.events(**{**CODEX, "input": history}))[-1]["response"])
+        for item in ended[-1]["output"]:
+            history.append(item)
+            if item["type"] == "function_call":
+                history.append({"type": "function_call_output", "call_id": item["call_id"], "output": "Exit code 0"})
+    assert [one["status"] for one in ended] == ["completed"] * 3
+    assert [(item["type"], item.get("name"), item.get("namespace")) for one in ended for item in one["output"]] == [
+        *(("message", None, None), ("function_call", "exec_command", None)),
+        *(("function_call", "close_agent", "multi_agent_v1"), ("message", None, None)),
+    ]
+    [session] = await db(list_sessions, owner_id=alice.pk)
+    assert session.labels == {"door": "responses", "one_turn": "yes"}
+    [turn] = await db(list_turns, session.id)
+    assert (turn.state, session.system_prompt.startswith("You are a coding agent")) == ("completed", True)
+
+
+async def test_a_stream_that_breaks_ends_with_a_failed_response(script, program):
+    script(Step(text=("I ", "look"), error=ModelStreamBroken("gone")))
+    *_, last = await program.events(input="Look", metadata={})
+    assert (last["type"], last["response"]["status"]) == ("response.failed", "failed")
+    assert last["response"]["mnesis"]["code"] == "MODEL_STREAM_BROKEN"
+    read = (await program.get(f"{PATH}/{last['response']['id']}")).json()
+    assert (read["status"], read["error"]["code"]) == ("failed", "server_error")
+
+
+async def test_a_turn_may_have_another_model(script, program, alice):
+    script(Step(text="One"))
+    one = await program.respond("Hello")
+    session = await db(load_session, one["mnesis"]["session_id"])
+    missing = await program.post(model="none", input="And?", previous_response_id=one["id"])
+    assert (missing.status_code, missing.json()["error"]["code"]) == (404, "MODEL_NOT_FOUND")
+    assert (await db(load_session, session.id)).turn_seq == 1
+
+
+async def test_a_key_makes_a_request_safe_to_repeat(script, program):
+    script(Step(text="One"), Step(text="Two"))
+    program.headers["Idempotency-Key"] = "once"
+    one = await program.respond("Hello")
+    assert (await program.respond("Hello"))["id"] == one["id"]
+    assert (await program.post(model="demo", input="Bye")).json()["error"]["code"] == "IDEMPOTENCY_MISMATCH"
+
+
+async def test_a_response_reads_as_it_was_given(script, program):
+    script(Step(text="One"), Step(text="Two"))
+    one = await program.respond("Hello", metadata={"topic": "tides \u00e9\u202e", "\ud83d": ""})
+    two = await program.respond("And?", previous_response_id=one["id"], metadata={"topic": "ebb"})
+    assert (two["previous_response_id"], two["metadata"], two["store"]) == (one["id"], {"topic": "ebb"}, True)
+    for given in (one, two):
+        read = (await program.get(f"{PATH}/{given['id']}")).json()
+        assert {name: read[name] for name in given if name != "output"} == {
+            name: value for name, value in given.items() if name != "output"
+        }
+    refused = await program.post(model="demo", input="Hi", metadata={str(number): "" for number in range(17)})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (422, "metadata")
+
+
+async def test_a_reference_to_an_item_continues_its_session(script, program):
+    script(Step(text="One"), Step(text="Two"))
+    one = await program.respond("Hello")
+    reference = {"type": "item_reference", "id": one["output"][0]["id"]}
+    two = await program.respond([{"role": "user", "content": "Hello"}, reference, {"role": "user", "content": "And?"}])
+    assert two["mnesis"]["session_id"] == one["mnesis"]["session_id"]
+    messages = await db(load_messages, one["mnesis"]["session_id"])
+    assert [*map(spoken, messages)] == ["Hello", "One", "And?", "Two"]
+
+
+async def test_sessions_of_others_are_not_found(script, program, bob):
+    script(Step(text="One"))
+    one = await program.respond("Hello")
+    other = ResponsesProgram(await db(create_key, owner_id=bob.pk), PATH)
+    number = one["mnesis"]["session_id"].removeprefix("sess_")
+    reference = {"type": "item_reference", "id": one["output"][0]["id"]}
+    for body in (
+        {"conversation": f"conv_{number}"},
+        {"previous_response_id": one["id"]},
+        {"input": [reference, {"role": "user", "content": "And?"}]},
+    ):
+        response = await other.post(**{"model": "demo", "input": "And?", **body})
+        assert (response.status_code, response.json()["error"]["type"]) == (404, "invalid_request_error")
+    for method, path in (("get", ""), ("delete", ""), ("get", "/input_items"), ("post", "/cancel")):
+        response = await getattr(other.http, method)(f"{PATH}/{one['id']}{path}", headers=other.headers)
+        assert (response.status_code, response.json()["error"]["code"]) == (404, "TURN_NOT_FOUND")
+    conversation = f"/v1/conversations/conv_{number}"
+    for asking in (
+        other.get(conversation),
+        other.get(f"{conversation}/items"),
+        other.post(conversation, metadata={"mine": "yes"}),
+        other.http.delete(conversation, headers=other.headers),
+    ):
+        response = await asking
+        assert (response.status_code, response.json()["error"]["code"]) == (404, "SESSION_NOT_FOUND")
+    assert (await program.get(conversation)).json()["metadata"].get("mine") is None
+
+
+async def test_a_key_that_may_only_read_reads(script, program, alice):
+    script(Step(text="One"))
+    one = await program.respond("Hello")
+    reader = ResponsesProgram(await db(create_key, owner_id=alice.pk, scope="read"), PATH)
+    assert (await reader.get(f"{PATH}/{one['id']}")).json()["output"] == one["output"]
+    for response in (
+        await reader.post(model="demo", input="Hello"),
+        await reader.post(f"{PATH}/{one['id']}/cancel"),
+        await reader.http.delete(f"{PATH}/{one['id']}", headers=reader.headers),
+    ):
+        assert (response.status_code, response.json()["error"]["code"]) == (403, "PERMISSION_DENIED")
+
+
+async def test_a_refused_request_leaves_no_session(program, alice):
+    response = await program.post(model="demo", input="")
+    assert (response.status_code, response.json()["error"]["code"]) == (422, "INVALID_REQUEST")
+    assert await db(list_sessions, owner_id=alice.pk) == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "",
+        "[]",
+        "{",
+        "null",
+        '{"model": 1}',
+        '{"model": "demo"}',
+        '{"model": "demo", "input": 1}',
+        '{"model": "demo", "input": []}',
+        '{"model": "demo", "input": [1]}',
+        '{"model": "demo", "input": [{}]}',
+        '{"model": "demo", "input": [{"type": {}}]}',
+        '{"model": "demo", "input": [{"role": "assistant", "content": "Hi"}]}',
+        '{"model": "demo", "input": "Hi", "tools": ' + "[" * 3_000 + "]" * 3_000 + "}",
+        '{"model": "demo", "input": "Hi", "text": {"format": {"type": "json_schema"}}}',
+        '{"model": "demo", "input": "Hi", "tools": [{"type": "function", "name": "\\ud800"}]}',
+        '{"model": "demo", "input": "Hi", "metadata": {"\\ud800": 1}}',
+        '{"model": "demo", "input": "Hi", "temperature": NaN}',
+        '{"model": "demo", "input": "Hi", "previous_response_id": "resp_\\u0000"}',
+        '{"model": "demo", "input": "Hi", "conversation": "conv_\\u0000"}',
+        '{"model": "demo", "input": [{"type": "function_call_output", "call_id": "\\u0000", "output": ""}]}',
+    ],
+)
+async def test_no_body_is_a_server_error(program, body):
+    response = await program.http.post(PATH, data=body, content_type="application/json", headers=program.headers)
+    assert response.status_code in (404, 422)
+    assert response.json()["error"]["type"] == "invalid_request_error"
+    response.content.decode()
+
+
+async def test_nasty_text_is_kept_and_answered(script, program):
+    script(Step(text="nul \x00 lone \ud800"))
+    one = await program.respond(
+        "nul \x00 lone \ud800", tools=[{"type": "custom", "name": "note", "description": "\ud800"}]
+    )
+    assert one["output"][0]["content"][0]["text"] == "nul \x00 lone \ufffd"
+    [item] = (await program.get(f"{PATH}/{one['id']}/input_items")).json()["data"]
+    assert item["content"][0]["text"] == "nul \x00 lone \ufffd"
+
+
+async def test_a_result_may_be_a_picture(script, program):
+    script(Step(tool_calls=(call("look"),)), Step(text="A chart."))
+    tools = [{"type": "function", "name": "look"}]
+    one = await program.respond("Look", tools=tools)
+    image = {"type": "input_image", "image_url": image_part(drawing())["image_url"]["url"]}
+    result = {"type": "function_call_output", "call_id": one["output"][0]["call_id"], "output": [image]}
+    two = await program.respond([result], previous_response_id=one["id"], tools=tools)
+    assert two["output"][0]["content"][0]["text"] == "A chart."
+    messages = await db(load_messages, one["mnesis"]["session_id"])
+    [of_tool, picture] = [stored.part for stored in messages[1].parts]
+    assert (picture.media_type, picture.tool_call_id) == ("image/png", of_tool.tool_call_id)
+
+
+async def test_a_waiting_turn_is_cancelled_at_once(script, program):
+    script(Step(tool_calls=(call("look"),)))
+    one = await program.respond("Look", tools=[{"type": "function", "name": "look"}])
+    cancelled = (await program.post(f"{PATH}/{one['id']}/cancel")).json()
+    session = await db(lifecycle.load_session, one["mnesis"]["session_id"])
+    assert (cancelled["status"], session.running_turn_id) == ("completed", None)  # the response itself was whole

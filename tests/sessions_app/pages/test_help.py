@@ -1,0 +1,57 @@
+"""The documentation as pages: every file is one, and every link leads to a page that has the place it names."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+from django.contrib.staticfiles import finders
+from django.test import Client
+
+from sessions_app.pages.help import REFERENCE, _titles
+from tests.support.people.pages import Ask
+
+pytestmark = pytest.mark.django_db
+OWN = re.compile(r'href="(/help/[^"]*)"')
+
+
+def test_the_index_names_every_how_to(ask: Ask) -> None:
+    page = ask("/help/")
+    howtos = sorted((Path(settings.BASE_DIR) / "docs" / "howto").glob("*.md"))
+    assert len(howtos) > 20
+    for path in howtos:
+        assert f'href="/help/howto/{path.stem}/"' in page
+    for name in REFERENCE:
+        assert f'href="/help/{name}/"' in page
+
+
+@pytest.mark.slow
+def test_every_page_is_drawn_and_its_links_lead_somewhere(ask: Ask) -> None:
+    pages = {f"/help/{name}/": ask(f"/help/{name}/") for name in _titles()}
+    assert len(set(pages.values())) > 30
+    for address, page in pages.items():
+        text = page[page.index('class="prose"') :]
+        for link in map(unescape, OWN.findall(text)):
+            path, _, anchor = link.partition("#")
+            assert path in pages, f"{address}: {link}"
+            assert not anchor or f'id="{anchor}"' in pages[path], f"{address}: {link}"
+
+
+def test_the_pictures_of_a_page_are_static_files(ask: Ask) -> None:
+    pictures = re.findall(r'<img src="/static/\w+/(img/tour/[^"]+)"', ask("/help/tour/"))
+    assert len(pictures) > 5
+    assert not [picture for picture in pictures if finders.find(picture) is None]
+
+
+@pytest.mark.parametrize(
+    "name", ["none", "../README", "howto", "%2e%2e/README", "howto/add-a-model.md", "\0", "x" * 5_000]
+)
+def test_what_is_no_page_is_not_found(browser: Client, name: str) -> None:
+    assert browser.get(f"/help/{name}/").status_code == 404
+
+
+def test_only_people_who_are_signed_in_read_it(client: Client) -> None:
+    assert client.get("/help/").status_code == client.get("/help/glossary/").status_code == 302
