@@ -478,18 +478,14 @@ def _override(value: Any, changes: Any, path: str) -> Any:
         if name not in known:
             raise InvalidRequest(f"{where} is not a setting; known here: {', '.join(sorted(known))}", field=where)
         current = getattr(value, name)
+        if isinstance(current, dict) and not isinstance(change, dict):
+            raise InvalidRequest(f"{where} must be an object", field=where)
         if isinstance(current, dict):
-            result[name] = current | _checked_object(where, change)
+            result[name] = current | change
             continue
         is_section = is_dataclass(current)
         result[name] = _override(current, change, where) if is_section else _check_value(where, known[name], change)
     return replace(value, **result)
-
-
-def _checked_object(where: str, change: Any) -> dict[str, Any]:
-    if not isinstance(change, dict):
-        raise InvalidRequest(f"{where} must be an object", field=where)
-    return change
 
 
 def _check_value(where: str, kind: Any, change: Any) -> Any:

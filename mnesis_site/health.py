@@ -103,7 +103,7 @@ def site_health() -> SiteHealth:
     try:
         sections = {
             _("Ready to serve"): list(_ready()),
-            _("Queue and workers"): [*_workers(), _queue(now), _jobs(now)],
+            _("Queue and workers"): [*_workers(), *_queue(now)],
             _("Stuck or failed"): [_turns(now), _compactions(now), _operators(now)],
             _("Sessions"): [*_windows(), *_fidelity(), *_index(), *_vectors(), *_reranker(), *_proofs()],
             _("Providers"): [*_brakes(now), *_stored_keys()],
@@ -151,7 +151,7 @@ def _workers() -> Iterator[Check]:
         yield Check(_("Workers"), State.PROBLEM, _("No worker is running."), to_do)
 
 
-def _queue(now: datetime) -> Check:
+def _queue(now: datetime) -> Iterator[Check]:
     waiting = OrmQ.objects.filter(lock__lte=now)
     oldest = waiting.order_by("lock").values_list("lock", flat=True).first()
     lag = (now - oldest).total_seconds() if oldest else 0.0
@@ -162,21 +162,16 @@ def _queue(now: datetime) -> Check:
     words %= {"count": format_number(count), "duration": format_duration(lag)}
     state = State.PROBLEM if lag > LONG_LAG_SECONDS else State.LOOK if lag > LAG_SECONDS else State.GOOD
     to_do = _("Start more workers ('--workers', MNESIS_WORKERS), or find out what keeps the existing ones busy.")
-    return Check(
-        pgettext("noun", "Queue"),
-        state,
-        words if count else _("The queue is empty."),
-        to_do if lag > LAG_SECONDS else "",
-    )
+    words = words if count else _("The queue is empty.")
+    yield Check(pgettext("noun", "Queue"), state, words, to_do if lag > LAG_SECONDS else "")
 
-
-def _jobs(now: datetime) -> Check:
     failed = Failure.objects.filter(stopped__gte=now - timedelta(seconds=DAY_SECONDS)).count()
     if not failed:
-        return Check(_("Jobs"), State.GOOD, _("No jobs failed in the last 24 hours."))
+        yield Check(_("Jobs"), State.GOOD, _("No jobs failed in the last 24 hours."))
+        return
     to_do = _("The administration lists them under 'Failed tasks', each with its traceback.")
     words = _("Failed in the last 24 hours: %(count)s.") % {"count": format_number(failed)}
-    return Check(_("Jobs"), State.LOOK, words, to_do)
+    yield Check(_("Jobs"), State.LOOK, words, to_do)
 
 
 def _turns(now: datetime) -> Check:

@@ -64,7 +64,18 @@ class Shown:
             case ItemKind.IDENTIFIER:
                 return item.text.casefold() in self._folded
             case ItemKind.DECISION | ItemKind.INSTRUCTION:
-                return self._says(item.text)
+                plain = " ".join(item.text.casefold().split())
+                if plain in self._spaced:
+                    return True
+                wanted = stems_of(item.text)
+                shared = Counter(number for stem in wanted for number in self._places.get(stem, ()))
+                alike = [number for number, count in shared.items() if count >= max(1.0, SAID_AGAIN * len(wanted))]
+                numbers, is_negative = set(numbers_in(item.text)), _NEGATION.search(item.text) is not None
+                return any(
+                    numbers <= set(numbers_in(self._lines[number]))
+                    and (not is_negative or _NEGATION.search(self._lines[number]) is not None)
+                    for number in alike
+                )
 
     @cached_property
     def _folded(self) -> str:
@@ -109,20 +120,6 @@ class Shown:
                 if len(places[stem]) < MOST_PLACES:
                     places[stem].append(number)
         return places
-
-    def _says(self, sentence: str) -> bool:
-        plain = " ".join(sentence.casefold().split())
-        if plain in self._spaced:
-            return True
-        wanted = stems_of(sentence)
-        shared = Counter(number for stem in wanted for number in self._places.get(stem, ()))
-        alike = [number for number, count in shared.items() if count >= max(1.0, SAID_AGAIN * len(wanted))]
-        numbers, is_negative = set(numbers_in(sentence)), _NEGATION.search(sentence) is not None
-        return any(
-            numbers <= set(numbers_in(self._lines[number]))
-            and (not is_negative or _NEGATION.search(self._lines[number]) is not None)
-            for number in alike
-        )
 
     @cached_property
     def _spaced(self) -> str:

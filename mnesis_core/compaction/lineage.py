@@ -365,12 +365,13 @@ class _Passages:
         items = self._items(asked)
         found = [self._compare(asked, items, center) for center in self._candidates(asked)]
         best = max(found, key=lambda match: match.rank, default=None)
-        places: tuple[Place, ...] = ()
         if best is None:
             best = _Match(share=0, missing=tuple(items))
-        support = self._support(best)
-        if support is not Support.NONE:
-            places = self._rests_on(asked, items, best)
+        support = Support.PARTLY if best.missing or best.share < SUPPORTED else Support.SUPPORTED
+        if best.quoted:
+            support = Support.QUOTED
+        elif best.share < PARTLY or any(not self._is_anywhere(item) for item in best.missing):
+            support = Support.NONE
         return Claim(
             number=number,
             start=asked.start,
@@ -378,7 +379,7 @@ class _Passages:
             support=support,
             share=best.share,
             missing=tuple(item.text[:LONGEST_MISSING] for item in best.missing[:MOST_MISSING]),
-            places=places,
+            places=() if support is Support.NONE else self._rests_on(asked, items, best),
         )
 
     def _items(self, asked: _Asked) -> list[_Item]:
@@ -426,13 +427,6 @@ class _Passages:
         return next(
             (piece.told for piece in passage if find_words(_plain(said[id(piece.told)]), asked.said) is not None), None
         )
-
-    def _support(self, match: _Match) -> Support:
-        if match.quoted:
-            return Support.QUOTED
-        if match.share < PARTLY or any(not self._is_anywhere(item) for item in match.missing):
-            return Support.NONE
-        return Support.PARTLY if match.missing or match.share < SUPPORTED else Support.SUPPORTED
 
     def _is_anywhere(self, item: _Item) -> bool:
         """Return whether some source has an item. Names always count as found: models capitalise words that are no names."""

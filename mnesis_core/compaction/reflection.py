@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,8 +107,11 @@ def read_facts(reply: Reply, messages: Sequence[StoredMessage], *, alias: str) -
     """Return the facts of a model's reply about these messages, without what was not said there."""
     if failure := failure_of(reply):
         return Found(problem=failure)
-    proposed = _proposals(cleaned(reply.text))
-    if proposed is None:
+    said, text = None, cleaned(reply.text)
+    with suppress(InvalidRequest):
+        said = read_json(text[text.find("{") : text.rfind("}") + 1])
+    proposed = said.get("facts") if isinstance(said, dict) else None
+    if not isinstance(proposed, list):
         return Found(problem=UNREADABLE)
     by_seq = {message.seq: message for message in messages}
     read = [_fact(proposal, by_seq, alias=alias) for proposal in proposed[:MOST_FACTS]]
@@ -156,16 +160,6 @@ def _carried(text: str, kind: FactKind, messages: Sequence[StoredMessage]) -> Ne
                 places=(place,),
             )
     return None
-
-
-def _proposals(text: str) -> list[Any] | None:
-    start, end = text.find("{"), text.rfind("}")
-    try:
-        said = read_json(text[start : end + 1])
-    except InvalidRequest:
-        return None
-    facts = said.get("facts") if isinstance(said, dict) else None
-    return facts if isinstance(facts, list) else None
 
 
 def _fact(proposal: Any, messages: Mapping[int, StoredMessage], *, alias: str) -> NewFact | None:

@@ -97,10 +97,14 @@ def with_pictures(
         del kept[0]
     chosen = {(shown.item_id, shown.part_id) for shown in kept}
     left = [shown for group in groups for shown in group if (shown.item_id, shown.part_id) not in chosen]
-    return (
-        [_with_own(item, [shown for shown in kept if shown.item_id == item.row["id"]]) for item in items],
-        [LeftOut(id=shown.part_id, kind="picture", reason="over_budget") for shown in left],
-    )
+    found = []
+    for item in items:
+        own = [shown for shown in kept if shown.item_id == item.row["id"]]
+        row = {**item.row, "pictures": [{"part": shown.part_id, **_row_of(shown.picture)} for shown in own]}
+        tokens = sum(shown.picture.tokens for shown in own)
+        cost = item.cost | {"files": item.cost.get("files", 0) + tokens}
+        found.append(replace(item, row=row, cost=cost, tokens=item.tokens + tokens) if own else item)
+    return found, [LeftOut(id=shown.part_id, kind="picture", reason="over_budget") for shown in left]
 
 
 def _pictures_of(item: Item, pictures: Mapping[str, Picture]) -> Iterator[_Shown]:
@@ -131,15 +135,6 @@ def _is_over(kept: Sequence[_Shown], tokens: int, share: int) -> bool:
         or sum(shown.picture.size for shown in kept) * share > MOST_BYTES
         or sum(shown.picture.pages for shown in kept) * share > MOST_PAGES_TOGETHER
     )
-
-
-def _with_own(item: Item, own: Sequence[_Shown]) -> Item:
-    if not own:
-        return item
-    rows = [{"part": shown.part_id, **_row_of(shown.picture)} for shown in own]
-    tokens = sum(shown.picture.tokens for shown in own)
-    cost = item.cost | {"files": item.cost.get("files", 0) + tokens}
-    return replace(item, row={**item.row, "pictures": rows}, cost=cost, tokens=item.tokens + tokens)
 
 
 def _row_of(picture: Picture) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from typing import Any, NamedTuple
 
 from mnesis_core.context.prompt_diff import Difference
@@ -42,7 +42,13 @@ def pieces_of(payload: Mapping[str, Any]) -> list[Piece]:
     said = payload.get("messages", payload.get("input"))
     said = [{"role": "user", "content": said}] if isinstance(said, str) else said
     opening = [{"role": "system", "content": payload[name]} for name in ("system", "instructions") if payload.get(name)]
-    found = [(tool, _block_of_tool(tool)) for tool in _objects(payload.get("tools"))]
+    found = []
+    for tool in _objects(payload.get("tools")):
+        inner = tool.get("function")
+        name = (inner if isinstance(inner, Mapping) else tool).get("name") or tool.get("type") or ""
+        text = json.dumps(tool, ensure_ascii=False)
+        texts, tokens = (("text", text),), estimate_text(text)
+        found.append((tool, Block(kind=BlockKind.TOOL, role="", name=str(name), texts=texts, tokens=tokens)))
     found += [(message, _block_of_message(message)) for message in (*opening, *_objects(said))]
     counts = dict.fromkeys(_KINDS, 0)
     pieces = []
@@ -88,13 +94,8 @@ def _unlike(before: Sequence[Piece], after: Sequence[Piece]) -> Iterator[tuple[P
         yield from ((None, piece) for piece in new)
         return
     steps = SequenceMatcher(None, [one.key for one in old], [one.key for one in new], autojunk=False).get_opcodes()
-    for step, old_from, old_to, new_from, new_to in steps:
-        if step != "equal":
-            yield from _paired(old[old_from:old_to], new[new_from:new_to])
-
-
-def _paired(old: Sequence[Piece], new: Sequence[Piece]) -> Iterator[tuple[Piece | None, Piece | None]]:
-    for one, other in zip_longest(old, new):
+    changed = (zip_longest(old[a:b], new[c:d]) for step, a, b, c, d in steps if step != "equal")
+    for one, other in chain.from_iterable(changed):
         if one and other and (one.block.role, one.block.name) != (other.block.role, other.block.name):
             yield one, None
             yield None, other
@@ -119,33 +120,17 @@ def _unmarked(value: Mapping[str, Any]) -> dict[str, Any]:
 def _block_of_message(message: Mapping[str, Any]) -> Block:
     role, content = str(message.get("role") or message.get("type") or ""), message.get("content", message)
     text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
-    texts = _texts_of(content) if isinstance(content, list) and 0 < len(content) <= MOST_PARTS else (("text", text),)
-    kind = BlockKind.SYSTEM if role == "system" else BlockKind.MESSAGE
-    return Block(kind=kind, role=role, texts=texts, tokens=MESSAGE_FRAMING + estimate_text(text))
-
-
-def _texts_of(content: Sequence[Any]) -> tuple[tuple[str, str], ...]:
-    """Return what each part of a message says, under its place and type, or the JSON that it is; no name comes twice."""
-    found = []
-    for place, part in enumerate(content, start=1):
+    # What each part says, under its place and type, or the JSON that it is; no name comes twice.
+    texts = []
+    for place, part in enumerate(content if isinstance(content, list) and len(content) <= MOST_PARTS else (), start=1):
         plain = _unmarked(part) if isinstance(part, Mapping) else {}
         if isinstance(plain.get("text"), str) and plain.keys() == {"type", "text"}:
-            found.append(("text" if place == 1 else f"{place}. text", str(plain["text"])))
+            texts.append(("text" if place == 1 else f"{place}. text", str(plain["text"])))
         else:
-            found.append(
-                (
-                    f"{place}. {excerpt(str(plain.get('type', '')), 40)}",
-                    json.dumps(without_bytes(part), ensure_ascii=False),
-                )
-            )
-    return tuple(found)
-
-
-def _block_of_tool(tool: Mapping[str, Any]) -> Block:
-    inner = tool.get("function")
-    name = (inner if isinstance(inner, Mapping) else tool).get("name") or tool.get("type") or ""
-    text = json.dumps(tool, ensure_ascii=False)
-    return Block(kind=BlockKind.TOOL, role="", name=str(name), texts=(("text", text),), tokens=estimate_text(text))
+            name = f"{place}. {excerpt(str(plain.get('type', '')), 40)}"
+            texts.append((name, json.dumps(without_bytes(part), ensure_ascii=False)))
+    kind, tokens = BlockKind.SYSTEM if role == "system" else BlockKind.MESSAGE, MESSAGE_FRAMING + estimate_text(text)
+    return Block(kind=kind, role=role, texts=tuple(texts) or (("text", text),), tokens=tokens)
 
 
 def _objects(value: Any) -> list[Mapping[str, Any]]:

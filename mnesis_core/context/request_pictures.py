@@ -24,8 +24,11 @@ def pictures_in(value: Any, depth: int = 0) -> Iterator[SentPicture]:
         for item in value:
             yield from pictures_in(item, depth + 1)
     elif isinstance(value, Mapping) and value.get("type") in ("image", "image_url", "input_image"):
-        url = _data_url(value)
-        if len(url) <= MOST_CHARACTERS:
+        source, url = value.get("source"), value.get("image_url")
+        url = url.get("url") if isinstance(url, Mapping) else url
+        if isinstance(source, Mapping):
+            url = f"data:;base64,{source.get('data', '')}" if source.get("type") == "base64" else ""
+        if isinstance(url, str) and len(url) <= MOST_CHARACTERS:
             with suppress(InvalidPicture, RemotePicture):
                 yield read_data_url(url, place="picture")
     elif isinstance(value, Mapping):
@@ -48,11 +51,3 @@ def without_bytes(value: Any, depth: int = 0) -> Any:
 def _shortened(text: str) -> str:
     is_coded = len(text) > LONGEST_CODED and _CODED.fullmatch(text)
     return f"{text[:40]}… {len(text):,} characters" if is_coded else text
-
-
-def _data_url(block: Mapping[str, Any]) -> str:
-    source, url = block.get("source"), block.get("image_url")
-    if isinstance(source, Mapping):
-        return f"data:;base64,{source.get('data', '')}" if source.get("type") == "base64" else ""
-    url = url.get("url") if isinstance(url, Mapping) else url
-    return url if isinstance(url, str) else ""

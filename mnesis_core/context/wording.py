@@ -124,7 +124,11 @@ def fields_of(part: Part, *, tombstoned: bool, naming: str = "") -> dict[str, st
         case MediaPart():
             return {"text": _reference(part)}
         case ProviderToolPart():
-            return {"text": _told_call(part)}
+            # As text: as a call, it would need a tool that the next model may not have.
+            lines = [f"[TOOL {part.tool_name}, run by {part.provider}]", f"Input: {part.input}"]
+            results = {"Output": part.output, "Error": part.error}
+            lines += [f"{name}: {text}" for name, text in results.items() if text is not None]
+            return {"text": "\n".join((*lines, "[/TOOL]"))}
         case ReasoningPart() | CitationPart() | ProviderPart() | UnknownPart() | DataPart():
             return {}
         case CompactionMarkerPart() | StepStartPart() | StepFinishPart():
@@ -153,14 +157,6 @@ def _reference(part: MediaPart) -> str:
     }
     lines = [f"{name}: {fact}" for name, fact in facts.items() if fact]
     return "\n".join((f"[{kind}: {part.name or part.file_id or 'without a name'}]", *lines, f"[/{kind}]"))
-
-
-def _told_call(part: ProviderToolPart) -> str:
-    """Return a provider's own call as text: as a call, it would need a tool that the next model may not have."""
-    results = {"Output": part.output, "Error": part.error}
-    lines = [f"{name}: {text}" for name, text in results.items() if text is not None]
-    head = f"[TOOL {part.tool_name}, run by {part.provider}]"
-    return "\n".join((head, f"Input: {part.input}", *lines, "[/TOOL]"))
 
 
 def is_unanswered(part: ToolPart) -> bool:

@@ -7,6 +7,7 @@ https://docs.claude.com/en/docs/build-with-claude/prompt-caching. litellm passes
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import Any
@@ -55,18 +56,16 @@ def choose_places(payload: Mapping[str, Any], manifest: Sequence[Mapping[str, An
     opening = sum(row["kind"] in _OPENING for row in rows)
     answer = max((place for place, said in enumerate(messages) if said["role"] == "assistant"), default=0)
     first = [0] if rows and rows[0]["kind"] == "system" else []
-    ends = [end for length in (opening, answer, len(messages)) if (end := _marked_before(messages, length)) is not None]
-    tools = [LAST_TOOL] if payload.get("tools") and not first else []
-    return sorted({*tools, *first, *ends})[-MOST_PLACES:]
-
-
-def _marked_before(messages: Sequence[Mapping[str, Any]], length: int) -> int | None:
     # A text block that is empty must not be marked, and an answer may be nothing but calls. Of blocks litellm reads no mark
     # of their message.
-    places = (place for place in range(length - 1, -1, -1) if messages[place]["role"] != "assistant")
-    return next(
-        (place for place in places if isinstance(text := messages[place]["content"], str) and text.strip()), None
-    )
+    usable = [
+        place
+        for place, said in enumerate(messages)
+        if said["role"] != "assistant" and isinstance(said["content"], str) and said["content"].strip()
+    ]
+    ends = [usable[at - 1] for length in (opening, answer, len(messages)) if (at := bisect_left(usable, length))]
+    tools = [LAST_TOOL] if payload.get("tools") and not first else []
+    return sorted({*tools, *first, *ends})[-MOST_PLACES:]
 
 
 def with_marks(payload: dict[str, Any], cache: object) -> dict[str, Any]:

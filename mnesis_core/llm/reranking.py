@@ -30,10 +30,7 @@ def checked_scores(found: Sequence[Any], spec: ModelSpec, *, count: int) -> tupl
     """
     scores = {item.get("index"): item.get("relevance_score") for item in found if isinstance(item, Mapping)}
     ordered = [scores.get(at) for at in range(count)]
-    if len(found) != count or not all(_is_score(score) for score in ordered):
+    known = [one for one in ordered if isinstance(one, int | float) and not isinstance(one, bool) and isfinite(one)]
+    if not len(found) == len(known) == count:
         raise ModelReplyIncomplete(f"The model gave no score for each of {count:,} texts.", model=spec.alias)
-    return tuple(float(score) for score in ordered if score is not None)
-
-
-def _is_score(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+    return tuple(map(float, known))

@@ -41,8 +41,11 @@ def facts_in(source: str) -> str:
     found = []
     for seq, role, sentence in _sentences(source):
         # An assistant that repeats what was said states nothing itself.
-        is_theirs = role == "user" or not _QUOTATION.search(sentence)
-        if (kind := _kind_of(sentence)) and is_theirs and (role == "user" or kind == "decision"):
+        states = not sentence.endswith("?") and (role == "user" or not _QUOTATION.search(sentence))
+        kind = next((kind for kind, rule in _RULES if rule.search(sentence)), "") if states else ""
+        if states and asks_to_remember(sentence) and _REMEMBER.search(sentence):
+            kind = "instruction"
+        if kind and (role == "user" or kind == "decision"):
             found.append(_fact(sentence, kind=kind, seq=seq))
     return json.dumps({"facts": found[-MOST_FACTS:]}, ensure_ascii=False)
 
@@ -60,14 +63,6 @@ def _sentences(source: str) -> Iterator[tuple[int, str, str]]:
             sentence = LIST_MARK.sub("", (piece or "").strip())
             if SHORTEST <= len(sentence) <= LONGEST:
                 yield seq, role, sentence
-
-
-def _kind_of(sentence: str) -> str:
-    if sentence.endswith("?"):
-        return ""
-    if asks_to_remember(sentence) and _REMEMBER.search(sentence):
-        return "instruction"
-    return next((kind for kind, rule in _RULES if rule.search(sentence)), "")
 
 
 def _fact(sentence: str, *, kind: str, seq: int) -> dict[str, Any]:

@@ -234,7 +234,13 @@ def _points_of(source: Source) -> list[Point]:
     goals = 0
     for index, (item, words) in enumerate(zip(told, bags, strict=True)):
         heading = item.heading or _heading(item, is_early=goals < MOST_GOALS, among_people=bool(source.people))
-        if heading != REMEMBER and _says_nothing(item, words):
+        says_nothing = (
+            len(words) < 2
+            or _NOISE.match(item.text)
+            or (len(words) < 4 and _CHATTER.match(item.text))
+            or (item.role == "assistant" and _LET_ME.match(item.text))
+        )
+        if says_nothing and heading != REMEMBER:
             continue
         goals += heading == GOAL
         score = _score(item, heading, words, weights, own)
@@ -246,14 +252,6 @@ def _points_of(source: Source) -> list[Point]:
     if not points and source.beginning and not source.changed:
         return [Point(0, source.beginning.line(without=day), frozenset(), FACTS, 0.0)]
     return points
-
-
-def _says_nothing(item: Told, words: frozenset[str]) -> bool:
-    if len(words) < 2 or _NOISE.match(item.text):
-        return True
-    if len(words) < 4 and _CHATTER.match(item.text):
-        return True
-    return item.role == "assistant" and _LET_ME.match(item.text) is not None
 
 
 def _best(points: list[Point], budget: int, kept: list[Point]) -> list[Point]:

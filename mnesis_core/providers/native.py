@@ -153,7 +153,11 @@ class NativeEvents:
         elif kind == "content_block_stop":
             self._new += self._cited
             self._cited = []
-            self._end_block()
+            block, pieces = self._block.get("block", {}), self._block.get("pieces", ())
+            if block.get("type") == "server_tool_use":
+                given = _read("".join(pieces)) if pieces else block.get("input")
+                self._called[str(block.get("id"))] = block | {"input": given if isinstance(given, dict) else {}}
+            self._block = {}
 
     def _begin_block(self, block: Mapping[str, Any]) -> None:
         self._block = {"block": dict(block)}
@@ -168,13 +172,6 @@ class NativeEvents:
                 id, {"type": "server_tool_use", "id": id, "name": kind.removesuffix("_tool_result")}
             )
             self._new.append(_claude_s(call, dict(block)))
-
-    def _end_block(self) -> None:
-        block, pieces = self._block.get("block", {}), self._block.get("pieces", ())
-        if block.get("type") == "server_tool_use":
-            given = _read("".join(pieces)) if pieces else block.get("input")
-            self._called[str(block.get("id"))] = block | {"input": given if isinstance(given, dict) else {}}
-        self._block = {}
 
     # Responses
 

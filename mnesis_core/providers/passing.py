@@ -289,7 +289,11 @@ async def close_connections() -> None:
 
 
 def _refusal(spec: ModelSpec, status: int, body: bytes, headers: Mapping[str, str]) -> ModelError:
-    says = _said_in(body)
+    said = body[:100_000].decode(errors="replace")
+    with suppress(ValueError, RecursionError, AttributeError):
+        error = json.loads(said).get("error")
+        said = str(error.get("message", "") if isinstance(error, dict) else error or "")
+    says = printable(" ".join(said.split()))[:LONGEST_QUOTE]
     details: dict[str, Any] = {"model": spec.alias, "status": status}
     if status in (400, 413, 422) and is_too_long(says):
         kind: type[ModelError] = ContextWindowExceeded
@@ -302,14 +306,6 @@ def _refusal(spec: ModelSpec, status: int, body: bytes, headers: Mapping[str, st
         kind = ModelUnavailable if status >= 500 else ModelRefusedRequest
     quote = says.replace(spec.api_key, "…") if spec.api_key else says
     return kind(f'{kind().message} The provider says: "{quote}"' if quote else "", **details)
-
-
-def _said_in(body: bytes) -> str:
-    said = body[:100_000].decode(errors="replace")
-    with suppress(ValueError, RecursionError, AttributeError):
-        error = json.loads(said).get("error")
-        said = str(error.get("message", "") if isinstance(error, dict) else error or "")
-    return printable(" ".join(said.split()))[:LONGEST_QUOTE]
 
 
 def _fault(spec: ModelSpec, error: Exception, *, has_begun: bool) -> ModelError:
@@ -460,7 +456,13 @@ def _message_event(answer: AnswerReader, event: dict[str, Any]) -> Iterable[Text
         case "content_block_start":
             yield from _message_block(answer, event["content_block"], event["index"], is_whole=False)
         case "content_block_delta":
-            yield from _message_delta(answer, event["delta"], event["index"])
+            delta, index = event["delta"], event["index"]
+            if (kind := delta.get("type")) == "text_delta":
+                yield from answer.partial.add_text(delta["text"])
+            elif kind == "thinking_delta":
+                yield from answer.partial.add_reasoning(delta["thinking"])
+            elif kind == "input_json_delta" and index in answer.calling:  # others are the provider's own tools
+                answer.call(index=index, arguments=delta["partial_json"])
         case "message_delta":
             answer.end(event["delta"].get("stop_reason"), stop_sequence=event["delta"].get("stop_sequence"))
             answer.count(event.get("usage"))
@@ -468,16 +470,6 @@ def _message_event(answer: AnswerReader, event: dict[str, Any]) -> Iterable[Text
             answer.is_over = True
         case "error":
             answer.fail(event.get("error"))
-
-
-def _message_delta(answer: AnswerReader, delta: dict[str, Any], index: int) -> Iterable[TextDelta | ReasoningDelta]:
-    match delta.get("type"):
-        case "text_delta":
-            yield from answer.partial.add_text(delta["text"])
-        case "thinking_delta":
-            yield from answer.partial.add_reasoning(delta["thinking"])
-        case "input_json_delta" if index in answer.calling:  # others are the provider's own tools
-            answer.call(index=index, arguments=delta["partial_json"])
 
 
 def _message_block(

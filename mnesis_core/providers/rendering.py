@@ -230,19 +230,16 @@ def data_url(picture: Picture) -> str:
 
 
 def _chat_content(text: str, pictures: Sequence[Picture]) -> str | list[dict[str, Any]]:
-    shown = [_chat_picture(picture) for picture in pictures]
-    return [*([{"type": "text", "text": text}] if text else []), *shown] if shown else text
-
-
-def _chat_picture(picture: Picture) -> dict[str, Any]:
-    if picture.media_type == PDF:
-        return {"type": "file", "file": {"filename": file_name(picture), "file_data": data_url(picture)}}
-    if picture.media_type in AUDIO_FORMATS:
-        return {
-            "type": "input_audio",
-            "input_audio": {"data": picture.data, "format": AUDIO_FORMATS[picture.media_type]},
-        }
-    return {"type": "image_url", "image_url": {"url": data_url(picture)}}
+    blocks: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
+    for picture in pictures:
+        if picture.media_type == PDF:
+            blocks.append({"type": "file", "file": {"filename": file_name(picture), "file_data": data_url(picture)}})
+        elif picture.media_type in AUDIO_FORMATS:
+            audio = {"data": picture.data, "format": AUDIO_FORMATS[picture.media_type]}
+            blocks.append({"type": "input_audio", "input_audio": audio})
+        else:
+            blocks.append({"type": "image_url", "image_url": {"url": data_url(picture)}})
+    return blocks if pictures else text
 
 
 def file_name(picture: Picture) -> str:

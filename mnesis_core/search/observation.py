@@ -164,16 +164,14 @@ def _terms(text: str, now: datetime) -> Iterator[Term]:
         is_negated = len(token) > 1 and token.startswith("-")
         plain = token[1:] if is_negated else token
         match = _TERM.fullmatch(ALIASES.get(plain.lower(), plain))
-        term = _words_term(token, plain) if match is None else _field_term(token, match[1], match[2], match[3], now)
-        yield replace(term, is_negated=is_negated)
-
-
-def _words_term(token: str, plain: str) -> Term:
-    try:
-        parse_words(plain)
-    except InvalidRequest:
-        raise _refused(gettext_noop("“%(term)s” has no word in it."), token) from None
-    return Term(text=token, name="", names=(Name(plain),))
+        if match is not None:
+            yield replace(_field_term(token, match[1], match[2], match[3], now), is_negated=is_negated)
+            continue
+        try:
+            parse_words(plain)
+        except InvalidRequest:
+            raise _refused(gettext_noop("“%(term)s” has no word in it."), token) from None
+        yield Term(text=token, name="", names=(Name(plain),), is_negated=is_negated)
 
 
 def _field_term(token: str, name: str, sign: str, value: str, now: datetime) -> Term:

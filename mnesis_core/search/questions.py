@@ -7,7 +7,7 @@ same beginning, which is what finds the inflected words of languages that have n
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, lru_cache
@@ -83,7 +83,12 @@ class Question:
     def is_stated_in(self, text: str) -> bool:
         """Return whether one sentence has every word of the question, in one of its forms; never for a question of one word."""
         asked = [term.words for term in self.terms if term.weight == WHOLE_WEIGHT]
-        return len(asked) > 1 and any(_has_all(sentence, asked) for sentence in _BETWEEN_SENTENCES.split(text))
+        for sentence in _BETWEEN_SENTENCES.split(text) if len(asked) > 1 else ():
+            folded = fold(sentence)
+            words = set(folded.split())
+            if all(any(one.text in (folded if is_unspaced(one.text) else words) for one in forms) for forms in asked):
+                return True
+        return False
 
     @cached_property
     def _known(self) -> Callable[[str], list[tuple[int, int]]]:
@@ -105,12 +110,6 @@ class Question:
             if start >= end:
                 yield start, after
                 end = after
-
-
-def _has_all(sentence: str, asked: Iterable[Iterable[IndexWord]]) -> bool:
-    folded = fold(sentence)
-    words = set(folded.split())
-    return all(any(word.text in (folded if is_unspaced(word.text) else words) for word in forms) for forms in asked)
 
 
 def _all_of(text: str, wanted: str, *, skip: int = 0) -> Iterator[int]:

@@ -126,8 +126,12 @@ class Evidence:
 
     def score(self, place: Place, turns: Mapping[Place, Turn]) -> float:
         """Return the score of a place from the words at it and around it."""
-        near: dict[int, float] = defaultdict(float)
-        for other, part in _neighbours(place, turns):
+        found, near = [(place, SPREAD[0])], defaultdict[int, float](float)
+        for distance, part in _SPREAD if place >= 0 else ():
+            other = place - distance
+            if distance and is_near(place, other, turns):
+                found.append((other, ANSWERED if distance == 1 and turns[other].is_question else part))
+        for other, part in found:
             for term, share in self.said[other]:
                 near[term] += part * share
         total = sum(self.weights[term] * _saturated(share) for term, share in near.items())
@@ -179,15 +183,6 @@ def is_near(place: Place, other: Place, turns: Mapping[Place, Turn]) -> bool:
     if one is None or two is None or one.branch != two.branch or place // SESSION != other // SESSION:
         return False
     return abs(one.at - two.at) <= GAP
-
-
-def _neighbours(place: Place, turns: Mapping[Place, Turn]) -> list[tuple[Place, float]]:
-    found = [(place, SPREAD[0])]
-    for distance, part in _SPREAD if place >= 0 else ():
-        other = place - distance
-        if distance and is_near(place, other, turns):
-            found.append((other, ANSWERED if distance == 1 and turns[other].is_question else part))
-    return found
 
 
 def _factor(question: Question, turn: Turn) -> float:

@@ -329,14 +329,10 @@ def _densest(folded: str, places: Sequence[tuple[int, int]], size: int) -> int:
             counts[words[at]] -= 1
             if not counts[words[at]]:
                 del counts[words[at]]
-    return _last_before(words[best:], most) + best
-
-
-def _last_before(words: Sequence[str], different: int) -> int:
-    """Return where the shortest piece begins that ends with the first ones of so many different words and has them all."""
+    # Of all pieces that end where the last of these words comes first, the shortest one that has them all.
     last_places: dict[str, int] = {}
-    for at, word in enumerate(words):
+    for at, word in enumerate(words[best:], best):
         last_places[word] = at
-        if len(last_places) == different:
+        if len(last_places) == most:
             break
-    return min(last_places.values(), default=0)
+    return min(last_places.values(), default=best)

@@ -138,8 +138,22 @@ def read_request(protocol: Protocol, data: bytes, headers: Mapping[str, str]) ->
 
 def _read_members(text: str) -> tuple[dict[str, Any], list[tuple[int, int]]]:
     """Return the object that a text holds, and where the values of ``model`` stand in it."""
+    decoder = json.JSONDecoder(parse_constant=refuse_constant)
+    body: dict[str, Any] = {}
+    places = []
     try:
-        return _walk_members(text)
+        at = _expect(text, "{", 0) + 1
+        end = _after_space(text, at)
+        while text[end : end + 1] != "}":
+            key, at = decoder.raw_decode(text, _expect(text, '"', at))
+            begin = _after_space(text, _expect(text, ":", at) + 1)
+            body[key], at = decoder.raw_decode(text, begin)
+            places += [(begin, at)] if key == "model" else []
+            end = _expect(text, ",}", at)
+            at = end + 1
+        rest = _after_space(text, end + 1)
+        if rest != len(text):
+            raise json.JSONDecodeError("Extra data", text, rest)
     except RecursionError:
         raise InvalidRequest("The body is nested too deeply.") from None
     except json.JSONDecodeError as error:
@@ -147,25 +161,6 @@ def _read_members(text: str) -> tuple[dict[str, Any], list[tuple[int, int]]]:
         raise InvalidRequest(f"The body is not a JSON object: {error.msg} {where}.") from None
     except ValueError as error:
         raise InvalidRequest(f"The body cannot be read: {error}.") from None
-
-
-def _walk_members(text: str) -> tuple[dict[str, Any], list[tuple[int, int]]]:
-    decoder = json.JSONDecoder(parse_constant=refuse_constant)
-    body: dict[str, Any] = {}
-    places = []
-    at = _expect(text, "{", 0) + 1
-    end = _after_space(text, at)
-    while text[end : end + 1] != "}":
-        key, at = decoder.raw_decode(text, _expect(text, '"', at))
-        begin = _after_space(text, _expect(text, ":", at) + 1)
-        body[key], at = decoder.raw_decode(text, begin)
-        if key == "model":
-            places.append((begin, at))
-        end = _expect(text, ",}", at)
-        at = end + 1
-    rest = _after_space(text, end + 1)
-    if rest != len(text):
-        raise json.JSONDecodeError("Extra data", text, rest)
     return body, places
 
 

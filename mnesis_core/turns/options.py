@@ -239,7 +239,11 @@ def _check_part(place: str, part: Part) -> None:
     match part:
         case ToolPart():
             _check_names(place, part)
-            _check_result(place, part)
+            if (part.output is None) == (part.error is None):
+                raise InvalidRequest(f"{place} needs either its output or its error: the turn is over", field=place)
+            if part.state is not (ToolState.COMPLETED if part.error is None else ToolState.ERROR):
+                said = f"{place}.state is {part.state}, which contradicts its result"
+                raise InvalidRequest(said, field=f"{place}.state")
         case ProviderToolPart():
             _check_names(place, part)
             _check_provider(place, part.data or "null", provider=part.provider)
@@ -295,13 +299,6 @@ def _check_provider(place: str, data: str, **names: str) -> None:
     except ValueError as error:
         said = f"{place}.data"
         raise InvalidRequest(f"{said} is no JSON that can go back to the provider: {error}", field=said) from None
-
-
-def _check_result(place: str, part: ToolPart) -> None:
-    if (part.output is None) == (part.error is None):
-        raise InvalidRequest(f"{place} needs either its output or its error: the turn is over", field=place)
-    if part.state is not (ToolState.COMPLETED if part.error is None else ToolState.ERROR):
-        raise InvalidRequest(f"{place}.state is {part.state}, which contradicts its result", field=f"{place}.state")
 
 
 def _check_stored(name: str, text: str, limit: int) -> None:

@@ -85,9 +85,12 @@ def read_response_request(body: Mapping[str, Any], *, session: str = "") -> Resp
     :raises InvalidRequest: a parameter, which the error names, is wrong or not supported.
     :raises TurnNotFoundError: ``previous_response_id`` is none of ours
     """
-    _check_supported(body)
+    for name, (is_accepted, hint) in _ACCEPTED.items():
+        if not is_accepted(body.get(name)):
+            raise InvalidRequest(f"{name} is not supported with this value: {hint}", field=name)
     metadata = read_metadata(body.get("metadata"))
-    previous, conversation = _previous(body), _conversation(body)
+    named = _text(body.get("previous_response_id"), "previous_response_id")
+    previous, conversation = read_response_id(named)[0] if named else "", _conversation(body)
     given = session or metadata.get(SESSION_FIELD, "")
     if sum(map(bool, (previous, conversation, given))) > 1:
         names = "previous_response_id, conversation or a session"
@@ -183,20 +186,15 @@ def read_items(value: Any) -> tuple[tuple[RequestMessage, ...], str]:
             raise InvalidRequest(f"{place} must be an item", field=place)
         kind = item.get("type") or ("message" if "role" in item else "")
         if kind == "item_reference":
-            messages, referred = [], _referred(item, place)
+            if (found := _ITEM.fullmatch(str(item.get("id")))) is None:
+                raise InvalidRequest(f"{place} refers to no item of a response of this server", field=f"{place}.id")
+            messages, referred = [], f"turn_{found[1]}"
         elif kind not in _OURS:
             said = replace(_message(kind, item, place), place=index)
             if messages and messages[-1].role == said.role == "assistant":
                 said = _merged(messages.pop(), said)
             messages.append(said)
     return tuple(messages), referred
-
-
-def _referred(item: Mapping[str, Any], place: str) -> str:
-    found = _ITEM.fullmatch(str(item.get("id")))
-    if found is None:
-        raise InvalidRequest(f"{place} refers to no item of a response of this server", field=f"{place}.id")
-    return f"turn_{found[1]}"
 
 
 def _merged(first: RequestMessage, second: RequestMessage) -> RequestMessage:
@@ -350,12 +348,6 @@ _ACCEPTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 }
 
 
-def _check_supported(body: Mapping[str, Any]) -> None:
-    for name, (is_accepted, hint) in _ACCEPTED.items():
-        if not is_accepted(body.get(name)):
-            raise InvalidRequest(f"{name} is not supported with this value: {hint}", field=name)
-
-
 def _parameters(body: Mapping[str, Any], ran: tuple[str, ...]) -> Parameters:
     text, reasoning = body.get("text") or {}, body.get("reasoning") or {}
     given = {
@@ -385,11 +377,6 @@ def _format(value: Any) -> Any:
     if not isinstance(value, Mapping) or value.get("type") != "json_schema":
         return value
     return {"type": "json_schema", "json_schema": {name: one for name, one in value.items() if name != "type"}}
-
-
-def _previous(body: Mapping[str, Any]) -> str:
-    text = _text(body.get("previous_response_id"), "previous_response_id")
-    return read_response_id(text)[0] if text else ""
 
 
 def _conversation(body: Mapping[str, Any]) -> str:

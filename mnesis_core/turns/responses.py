@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -250,12 +251,10 @@ def read_call(call: ToolCall, head: ResponseHead) -> Item:
     namespace, name = head.namespaces.get(call.name, ("", call.name))
     named = {"call_id": call.id, "name": printable(name)} | ({"namespace": namespace} if namespace else {})
     if call.name in head.freeform:
-        return {
-            "id": f"ctc_{number}",
-            "type": "custom_tool_call",
-            **named,
-            "input": printable(_freeform(call.arguments)),
-        }
+        said = call.arguments
+        with suppress(ValueError, TypeError, KeyError, RecursionError):
+            said = str(json.loads(said)["input"])
+        return {"id": f"ctc_{number}", "type": "custom_tool_call", **named, "input": printable(said)}
     arguments = {"arguments": printable(call.arguments), "status": "completed"}
     return {"id": f"fc_{number}", "type": "function_call", **named, **arguments}
 
@@ -287,13 +286,6 @@ def _ran_items(answered: Answered, head: ResponseHead) -> Iterator[Item]:
 
 def _printed(value: Any) -> str:
     return printable(value) if isinstance(value, str) else ""
-
-
-def _freeform(arguments: str) -> str:
-    try:
-        return str(json.loads(arguments)["input"])
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return arguments
 
 
 def _status(answered: Answered) -> str:
@@ -379,8 +371,14 @@ def items_of_message(message: StoredMessage, head: ResponseHead) -> list[Item]:
         base = {"id": f"msg_{number}", "type": "message", "status": "completed"}
         items.append(base | {"role": message.role, "content": content})
     for id, part in parts:
-        if isinstance(part, ToolPart):
-            items += _call_items(id, part, head)
+        if not isinstance(part, ToolPart):
+            continue
+        call = read_call(ToolCall(id=id, name=part.tool_name, arguments=part.input), head)
+        items.append(call)
+        result = part.output if part.output is not None else part.error
+        if result is not None:
+            about = {"id": f"{call['id'].replace('_', 'o_', 1)}", "type": f"{call['type']}_output", "call_id": id}
+            items.append({**about, "output": printable(result), "status": "completed"})
     return items
 
 
@@ -391,13 +389,3 @@ def _content(part: Part, kind: str) -> Iterator[Item]:
         yield {"type": "refusal", "refusal": printable(part.text)}
     elif isinstance(part, ImagePart) and kind == "input_text":
         yield {"type": "input_image", "detail": "auto", "file_id": part.file_id or None, "image_url": None}
-
-
-def _call_items(id: str, part: ToolPart, head: ResponseHead) -> Iterator[Item]:
-    call = read_call(ToolCall(id=id, name=part.tool_name, arguments=part.input), head)
-    yield call
-    result = part.output if part.output is not None else part.error
-    if result is not None:
-        kind = f"{call['type']}_output"
-        output = {"call_id": id, "output": printable(result), "status": "completed"}
-        yield {"id": f"{call['id'].replace('_', 'o_', 1)}", "type": kind, **output}

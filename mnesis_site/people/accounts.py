@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.hashers import UNUSABLE_PASSWORD_PREFIX
@@ -145,25 +144,24 @@ def _accounts(users: Iterable[User]) -> list[Account]:
     found = list(users)
     ids = [user.pk for user in found]
     activities, days, homes = activity_of(ids), days_of(ids), homes_of(ids)
-    return [
-        _account(user, activities.get(user.pk, Activity()), day=days[user.pk], organisation=homes.get(user.pk, ""))
-        for user in found
-    ]
-
-
-def _account(user: User, activity: Activity, **others: Any) -> Account:
-    groups = sorted((group.name, group.pk) for group in user.groups.all())
-    invited = State.ACTIVE if user.has_usable_password() else State.INVITED
-    return Account(
-        id=user.pk,
-        name=user.get_username(),
-        email=user.email,
-        role=role_of(user),
-        state=invited if user.is_active else State.CLOSED,
-        has_signed_in=user.last_login is not None,
-        groups=tuple(name for name, _ in groups),
-        group_ids=frozenset(pk for _, pk in groups),
-        sessions=activity.sessions,
-        seen_at=max(filter(None, (user.last_login, activity.seen_at)), default=None),
-        **others,
-    )
+    accounts = []
+    for user in found:
+        activity, groups = activities.get(user.pk, Activity()), user.groups.all()
+        invited = State.ACTIVE if user.has_usable_password() else State.INVITED
+        accounts.append(
+            Account(
+                id=user.pk,
+                name=user.get_username(),
+                email=user.email,
+                role=role_of(user),
+                state=invited if user.is_active else State.CLOSED,
+                has_signed_in=user.last_login is not None,
+                groups=tuple(sorted(group.name for group in groups)),
+                group_ids=frozenset(group.pk for group in groups),
+                sessions=activity.sessions,
+                seen_at=max(filter(None, (user.last_login, activity.seen_at)), default=None),
+                day=days[user.pk],
+                organisation=homes.get(user.pk, ""),
+            )
+        )
+    return accounts

@@ -351,7 +351,13 @@ class AsyncClient(AsyncConnection):
                     if stops(frame, turn_id):
                         break
             turn = await self.read_turn(session_id, turn_id)
-        return values.Answer(turn=turn, text=text_of(await self._messages_of(turn)))
+        # Its messages are the last of the session, unless another turn came after this one.
+        count = (await self.read_session(session_id))["message_count"]
+        for after in (max(0, count - len(turn["message_ids"])), 0):
+            found = [one async for one in self.messages(session_id, after=after) if one["turn_id"] == turn_id]
+            if len(found) >= len(turn["message_ids"]):
+                break
+        return values.Answer(turn=turn, text=text_of(found))
 
     async def answer_tools(self, session_id: str, turn_id: str, results: Sequence[requests.ToolResult]) -> values.Turn:
         """Give a suspended turn the results of tools that the caller runs."""
@@ -531,7 +537,27 @@ class AsyncClient(AsyncConnection):
         source = requests.LocalFile(path, name)
         if source.size <= requests.PIECE_BYTES:
             return await self._send(values.File, requests.upload(session_id, source.name, source.piece(0)))
-        return await self._upload_in_pieces(session_id, source)
+        begun = await self._answer(requests.begin_upload(session_id, source.name, source.size))
+        upload_id, offset, left = begun.headers["Location"].rpartition("/")[2], 0, ATTEMPTS
+        while True:
+            try:
+                answer = await self._answer(requests.upload_piece(upload_id, offset, source.piece(offset)))
+                left = ATTEMPTS
+            except MnesisError as problem:
+                left -= 1
+                # A request that was cut off may hold the upload for a moment; conflicts with another code stay.
+                if not left or not (isinstance(problem, ConnectionFailed) or problem.code == "CONFLICT"):
+                    raise
+                await asyncio.sleep(PAUSE_SECONDS)
+                try:
+                    answer = await self._answer(requests.upload_offset(upload_id))
+                except MnesisError as gone:
+                    if gone.status != httpx.codes.NOT_FOUND:
+                        raise
+                    return await self._uploaded(session_id, source)
+            offset = int(answer.headers["Upload-Offset"])
+            if file_id := answer.headers.get("Mnesis-File"):
+                return await self.read_file(file_id)
 
     def files(self, session_id: str | None = None) -> AsyncIterator[values.File]:
         """Iterate over every file of a session, or of all, newest first."""
@@ -644,39 +670,6 @@ class AsyncClient(AsyncConnection):
         while (begun := await self.read_import(begun["id"]))["state"] in ("waiting", "running"):
             await asyncio.sleep(LOOK_SECONDS)
         return begun
-
-    async def _messages_of(self, turn: values.Turn) -> list[values.Message]:
-        # They are the last of the session, unless another turn came after this one.
-        count = (await self.read_session(turn["session_id"]))["message_count"]
-        for after in (max(0, count - len(turn["message_ids"])), 0):
-            messages = self.messages(turn["session_id"], after=after)
-            found = [message async for message in messages if message["turn_id"] == turn["id"]]
-            if len(found) >= len(turn["message_ids"]):
-                break
-        return found
-
-    async def _upload_in_pieces(self, session_id: str, source: requests.LocalFile) -> values.File:
-        begun = await self._answer(requests.begin_upload(session_id, source.name, source.size))
-        upload_id, offset, left = begun.headers["Location"].rpartition("/")[2], 0, ATTEMPTS
-        while True:
-            try:
-                answer = await self._answer(requests.upload_piece(upload_id, offset, source.piece(offset)))
-                left = ATTEMPTS
-            except MnesisError as problem:
-                left -= 1
-                # A request that was cut off may hold the upload for a moment; conflicts with another code stay.
-                if not left or not (isinstance(problem, ConnectionFailed) or problem.code == "CONFLICT"):
-                    raise
-                await asyncio.sleep(PAUSE_SECONDS)
-                try:
-                    answer = await self._answer(requests.upload_offset(upload_id))
-                except MnesisError as gone:
-                    if gone.status != httpx.codes.NOT_FOUND:
-                        raise
-                    return await self._uploaded(session_id, source)
-            offset = int(answer.headers["Upload-Offset"])
-            if file_id := answer.headers.get("Mnesis-File"):
-                return await self.read_file(file_id)
 
     async def _uploaded(self, session_id: str, source: requests.LocalFile) -> values.File:
         """Return the file of an upload that was complete when only the answer was lost."""

@@ -343,7 +343,13 @@ class Client(Connection):
                     if stops(frame, turn_id):
                         break
             turn = self.read_turn(session_id, turn_id)
-        return values.Answer(turn=turn, text=text_of(self._messages_of(turn)))
+        # Its messages are the last of the session, unless another turn came after this one.
+        count = (self.read_session(session_id))["message_count"]
+        for after in (max(0, count - len(turn["message_ids"])), 0):
+            found = [one for one in self.messages(session_id, after=after) if one["turn_id"] == turn_id]
+            if len(found) >= len(turn["message_ids"]):
+                break
+        return values.Answer(turn=turn, text=text_of(found))
 
     def answer_tools(self, session_id: str, turn_id: str, results: Sequence[requests.ToolResult]) -> values.Turn:
         """Give a suspended turn the results of tools that the caller runs."""
@@ -521,7 +527,27 @@ class Client(Connection):
         source = requests.LocalFile(path, name)
         if source.size <= requests.PIECE_BYTES:
             return self._send(values.File, requests.upload(session_id, source.name, source.piece(0)))
-        return self._upload_in_pieces(session_id, source)
+        begun = self._answer(requests.begin_upload(session_id, source.name, source.size))
+        upload_id, offset, left = begun.headers["Location"].rpartition("/")[2], 0, ATTEMPTS
+        while True:
+            try:
+                answer = self._answer(requests.upload_piece(upload_id, offset, source.piece(offset)))
+                left = ATTEMPTS
+            except MnesisError as problem:
+                left -= 1
+                # A request that was cut off may hold the upload for a moment; conflicts with another code stay.
+                if not left or not (isinstance(problem, ConnectionFailed) or problem.code == "CONFLICT"):
+                    raise
+                time.sleep(PAUSE_SECONDS)
+                try:
+                    answer = self._answer(requests.upload_offset(upload_id))
+                except MnesisError as gone:
+                    if gone.status != httpx.codes.NOT_FOUND:
+                        raise
+                    return self._uploaded(session_id, source)
+            offset = int(answer.headers["Upload-Offset"])
+            if file_id := answer.headers.get("Mnesis-File"):
+                return self.read_file(file_id)
 
     def files(self, session_id: str | None = None) -> Iterator[values.File]:
         """Iterate over every file of a session, or of all, newest first."""
@@ -632,39 +658,6 @@ class Client(Connection):
         while (begun := self.read_import(begun["id"]))["state"] in ("waiting", "running"):
             time.sleep(LOOK_SECONDS)
         return begun
-
-    def _messages_of(self, turn: values.Turn) -> list[values.Message]:
-        # They are the last of the session, unless another turn came after this one.
-        count = (self.read_session(turn["session_id"]))["message_count"]
-        for after in (max(0, count - len(turn["message_ids"])), 0):
-            messages = self.messages(turn["session_id"], after=after)
-            found = [message for message in messages if message["turn_id"] == turn["id"]]
-            if len(found) >= len(turn["message_ids"]):
-                break
-        return found
-
-    def _upload_in_pieces(self, session_id: str, source: requests.LocalFile) -> values.File:
-        begun = self._answer(requests.begin_upload(session_id, source.name, source.size))
-        upload_id, offset, left = begun.headers["Location"].rpartition("/")[2], 0, ATTEMPTS
-        while True:
-            try:
-                answer = self._answer(requests.upload_piece(upload_id, offset, source.piece(offset)))
-                left = ATTEMPTS
-            except MnesisError as problem:
-                left -= 1
-                # A request that was cut off may hold the upload for a moment; conflicts with another code stay.
-                if not left or not (isinstance(problem, ConnectionFailed) or problem.code == "CONFLICT"):
-                    raise
-                time.sleep(PAUSE_SECONDS)
-                try:
-                    answer = self._answer(requests.upload_offset(upload_id))
-                except MnesisError as gone:
-                    if gone.status != httpx.codes.NOT_FOUND:
-                        raise
-                    return self._uploaded(session_id, source)
-            offset = int(answer.headers["Upload-Offset"])
-            if file_id := answer.headers.get("Mnesis-File"):
-                return self.read_file(file_id)
 
     def _uploaded(self, session_id: str, source: requests.LocalFile) -> values.File:
         """Return the file of an upload that was complete when only the answer was lost."""

@@ -12,7 +12,7 @@ from random import Random
 from mnesis_core.compaction.evaluation.values import Conversation, Question
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.messages import TextPart
-from mnesis_core.transcripts.values import Transcript, TranscriptMessage
+from mnesis_core.transcripts.values import TranscriptMessage
 
 ONE_CHANGES_IN = 5
 _NOUNS = (
@@ -65,12 +65,11 @@ def plant(conversation: Conversation, *, count: int, seed: int) -> Conversation:
                 place=spots[at] / len(messages),
             )
         )
-    grown = [_with(message, paragraphs.get(index, [])) for index, message in enumerate(messages)]
-    return replace(
-        conversation,
-        transcript=_with_messages(conversation.transcript, iter(grown)),
-        questions=(*questions, *conversation.questions),
-    )
+    transcript = conversation.transcript
+    grown = iter([_with(message, paragraphs.get(index, [])) for index, message in enumerate(messages)])
+    turns = tuple(replace(turn, messages=tuple(next(grown) for _ in turn.messages)) for turn in transcript.turns)
+    transcript = replace(transcript, turns=turns)
+    return replace(conversation, transcript=transcript, questions=(*questions, *conversation.questions))
 
 
 def _codes(random: Random, said: str) -> Iterator[str]:
@@ -99,8 +98,3 @@ def _with(message: TranscriptMessage, paragraphs: list[str]) -> TranscriptMessag
     place, part = found
     grown = replace(part, text="\n\n".join([part.text, *paragraphs]))
     return replace(message, parts=(*message.parts[:place], grown, *message.parts[place + 1 :]))
-
-
-def _with_messages(transcript: Transcript, messages: Iterator[TranscriptMessage]) -> Transcript:
-    turns = [replace(turn, messages=tuple(next(messages) for _ in turn.messages)) for turn in transcript.turns]
-    return replace(transcript, turns=tuple(turns))
