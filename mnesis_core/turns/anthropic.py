@@ -117,9 +117,24 @@ def read_tools(tools: Sequence[Any] | None) -> tuple[ToolSpec, ...]:
 
     :raises InvalidRequest: one is of another kind that Anthropic defines, or is no tool; names it
     """
-    return tuple(
-        _read_tool(tool, f"tools.{index}") for index, tool in enumerate(tools or ()) if not _ran_by_anthropic(tool)
-    )
+    read = []
+    for index, tool in enumerate(tools or ()):
+        field = f"tools.{index}"
+        if _ran_by_anthropic(tool):
+            continue
+        if not isinstance(tool, Mapping):
+            raise InvalidRequest(f"{field} must be an object", field=field)
+        if tool.get("type") not in (None, "custom"):
+            raise InvalidRequest(
+                f"{field} is a tool that Anthropic defines; only tools with an input_schema are taken",
+                field=f"{field}.type",
+            )
+        description = tool.get("description")
+        if not isinstance(description, str | None):
+            raise InvalidRequest(f"{field}.description must be a text", field=f"{field}.description")
+        schema = dict(_object(tool, "input_schema", field)) or {"type": "object", "properties": {}}
+        read.append(ToolSpec(name=_string(tool, "name", field), description=description or "", parameters=schema))
+    return tuple(read)
 
 
 def _ran_by_anthropic(tool: Any) -> str:
@@ -312,21 +327,6 @@ def _call(block: Mapping[str, Any], field: str) -> ToolCall:
         name=_string(block, "name", field),
         arguments=json.dumps(arguments, ensure_ascii=False),
     )
-
-
-def _read_tool(tool: Any, field: str) -> ToolSpec:
-    if not isinstance(tool, Mapping):
-        raise InvalidRequest(f"{field} must be an object", field=field)
-    if tool.get("type") not in (None, "custom"):
-        raise InvalidRequest(
-            f"{field} is a tool that Anthropic defines; only tools with an input_schema are taken",
-            field=f"{field}.type",
-        )
-    description = tool.get("description")
-    if not isinstance(description, str | None):
-        raise InvalidRequest(f"{field}.description must be a text", field=f"{field}.description")
-    schema = dict(_object(tool, "input_schema", field)) or {"type": "object", "properties": {}}
-    return ToolSpec(name=_string(tool, "name", field), description=description or "", parameters=schema)
 
 
 def _effort(thinking: Mapping[str, Any]) -> str | None:

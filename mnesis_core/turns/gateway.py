@@ -406,19 +406,13 @@ def to_write(said: Sequence[Said]) -> Written:
 
 def own_words(messages: Iterable[Message]) -> str:
     """Return what a person said first, without what their program puts around it; an empty text where they said nothing."""
-    said = (_after_added(text_of(message.parts)).strip() for message in messages if message.role == "user")
-    return next(filter(None, said), "")
-
-
-def _after_added(text: str) -> str:
-    at = 0
-    while found := _ADDED.match(text, at):
-        close = f"</{found[1]}>"
-        end = text.find(close, at)
-        if end < 0:
-            break
-        at = end + len(close)
-    return text[at:]
+    for text in (text_of(message.parts) for message in messages if message.role == "user"):
+        at = 0
+        while (found := _ADDED.match(text, at)) and (end := text.find(close := f"</{found[1]}>", at)) >= 0:
+            at = end + len(close)
+        if said := text[at:].strip():
+            return said
+    return ""
 
 
 def _message(said: Said, results: Mapping[str, Said]) -> Message:
