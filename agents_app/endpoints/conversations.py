@@ -80,7 +80,14 @@ def list_items(
     if not 1 <= limit <= MOST_MESSAGES or order not in ("asc", "desc"):
         raise InvalidRequest(f"limit is 1 to {MOST_MESSAGES}, and order asc or desc", field="limit")
     is_newest_first = order == "desc"
-    place = _seq_of(after, session) if after else None
+    place = None
+    if named := _OF_MESSAGE.fullmatch(after):
+        place = int(named[1])
+    elif named := _OF_CALL.fullmatch(after):
+        message_id = message_of_part(f"part_{named[1]}", session_id=session.id)
+        place = message_queries.seq_of_message(message_id, session_id=session.id)
+    elif after:
+        raise MessageNotFoundError("There is no such item in this conversation.")
     bounds: dict[str, Any] = {"before": place} if is_newest_first else {"after": place or 0}
     found = message_queries.load_messages(
         session.id, **bounds, limit=limit + 1, newest=is_newest_first, path=path_in(session)
@@ -109,16 +116,3 @@ def _items(session: SessionRecord, messages: list[StoredMessage]) -> list[list[I
     turns = load_turns([*{message.turn_id for message in messages if message.turn_id}], session_id=session.id)
     heads = {id: head_of_turn(session, turn) for id, turn in turns.items()}
     return [items_of_message(message, heads[message.turn_id]) for message in messages if message.turn_id]
-
-
-def _seq_of(item: str, session: SessionRecord) -> int:
-    """Return the place of the message that an item is of.
-
-    :raises MessageNotFoundError: it is no item of this conversation.
-    """
-    if found := _OF_MESSAGE.fullmatch(item):
-        return int(found[1])
-    if found := _OF_CALL.fullmatch(item):
-        message_id = message_of_part(f"part_{found[1]}", session_id=session.id)
-        return message_queries.seq_of_message(message_id, session_id=session.id)
-    raise MessageNotFoundError("There is no such item in this conversation.")

@@ -11,7 +11,6 @@ from ninja import Router
 from pydantic import BaseModel, ConfigDict
 
 from mnesis_core.errors import InvalidRequest, ModelNotFoundError, RequestTooLarge
-from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.search.meaning import unpacked
 from sessions_app.callers import owner_id
@@ -43,10 +42,13 @@ def make_embeddings(request: HttpRequest, body: EmbeddingsIn) -> HttpResponse:
         raise ModelNotFoundError("There is no embedding model of this name.", model=body.model)
     texts = [body.input] if isinstance(body.input, str) else body.input
     _check(texts, body)
-    vectors, tokens = _embed(spec, texts, owner_id(request))
+    with drawing(owner_id(request), spec, tokens=sum(map(estimate_text, texts))) as tell:
+        embedded = waiting_for(embed, own_loop=True)(get_embedder(spec), texts, seconds=CALL_SECONDS)
+        tokens = embedded.usage.total_tokens
+        tell(tokens)
     data = [
         {"object": "embedding", "index": index, "embedding": _written(vector, body.encoding_format)}
-        for index, vector in enumerate(vectors)
+        for index, vector in enumerate(embedded.vectors)
     ]
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     return JsonResponse({"object": "list", "data": data, "model": spec.alias, "usage": usage})
@@ -61,13 +63,6 @@ def _check(texts: Sequence[str], body: EmbeddingsIn) -> None:
         raise InvalidRequest("input must not contain NUL or half of a surrogate pair", field="input")
     if body.dimensions is not None:
         raise InvalidRequest("dimensions is not supported: the model has one length of vectors", field="dimensions")
-
-
-def _embed(spec: ModelSpec, texts: Sequence[str], owner: int) -> tuple[Sequence[bytes], int]:
-    with drawing(owner, spec, tokens=sum(map(estimate_text, texts))) as tell:
-        embedded = waiting_for(embed, own_loop=True)(get_embedder(spec), texts, seconds=CALL_SECONDS)
-        tell(embedded.usage.total_tokens)
-    return embedded.vectors, embedded.usage.total_tokens
 
 
 def _written(vector: bytes, form: str) -> Any:

@@ -57,7 +57,8 @@ async def pass_on(
         )
 
     def aim() -> tuple[ModelSpec, Target]:
-        spec = _spec(wanted.model, owner_id(request))
+        named = wanted.model, owner_id(request)
+        spec = remembered("model", named, lambda name: get_spec(name[0], user_id=name[1]))
         query = request.META.get("QUERY_STRING", "")
         return spec, target_of(spec, protocol, headers.items(), path=path, query=query)
 
@@ -100,10 +101,6 @@ def _is_alias_of_gateway(body: bytes) -> bool:
     except InvalidRequest:
         return False
     return isinstance(value, dict) and value.get("model") in aliases
-
-
-def _spec(alias: str, user_id: int) -> ModelSpec:
-    return remembered("model", (alias, user_id), lambda name: get_spec(name[0], user_id=name[1]))
 
 
 async def _answer(

@@ -30,13 +30,12 @@ from agents_app.endpoints.answers import (
 from agents_app.turns import lifecycle
 from mnesis_core import errors
 from mnesis_core.llm.parameters import is_json_format
-from mnesis_core.messages import StoredMessage
 from mnesis_core.records import SessionRecord, TurnRecord, TurnState
 from mnesis_core.turns import response_requests as requests
 from mnesis_core.turns import responses
 from mnesis_core.turns.answers import Answered, Head
 from mnesis_core.turns.gateway import Protocol
-from mnesis_core.turns.options import TurnOptions, read_options
+from mnesis_core.turns.options import read_options
 from mnesis_core.turns.requests import NEW
 from sessions_app.callers import owner_id
 from sessions_app.conf import instructions_of, users_are_sessions
@@ -180,17 +179,15 @@ def head_of_turn(session: SessionRecord, turn: TurnRecord, part: str = "", **giv
 def _past_response(name: str, owner: int) -> dict[str, Any]:
     session, turn, part = _find(name, owner)
     messages = message_queries.load_messages_by_ids(turn.message_ids, session_id=session.id)
-    answered = _past_answer(turn, messages, read_options(turn.options), part)
-    has_failed = answered.state in (TurnState.FAILED, TurnState.INTERRUPTED)
-    error = errors.error_of(turn.error_code or "", turn.error_message or "") if has_failed else None
-    return responses.read_response(head_of_turn(session, turn, part), answered, error)
-
-
-def _past_answer(turn: TurnRecord, messages: list[StoredMessage], options: TurnOptions, part: str) -> Answered:
+    options = read_options(turn.options)
     found, calls = responses.answer_in(messages, options.tool_names, part)
     head = Head(turn_id=turn.id, session_id=turn.session_id, model=turn.model, created=0)
     answered = answer_of(head, turn, found, calls, is_json=is_json_format(options.parameters))
-    return replace(answered, state=TurnState.COMPLETED) if calls and turn.state == TurnState.SUSPENDED else answered
+    if calls and turn.state == TurnState.SUSPENDED:
+        answered = replace(answered, state=TurnState.COMPLETED)
+    has_failed = answered.state in (TurnState.FAILED, TurnState.INTERRUPTED)
+    error = errors.error_of(turn.error_code or "", turn.error_message or "") if has_failed else None
+    return responses.read_response(head_of_turn(session, turn, part), answered, error)
 
 
 async def _written(

@@ -101,9 +101,8 @@ def claim_turn(
 ) -> StartedTurn:
     """Claim the session for a new turn and write the user's message, and before it what happened elsewhere.
 
-    With ``parent_id`` it continues that message, on a branch of its own where others do so already.
-
     :param more_files: go with the message too, and are no part of the request
+    :param parent_id: the message that it continues, on a branch of its own where others do so already
     """
     session = load_session(session_id, owner_id=owner_id)
     config = session_config(session.config)
@@ -119,7 +118,7 @@ def claim_turn(
     given = [_part_of_file(file, config.files.inline_threshold) for file in gone_with]
     said = _message_with(message, given)
     parts = None if said is None else prepare_parts(said.parts)
-
+    lease: dict[str, Any] = {"lease_owner": lease_owner, "lease_seconds": config.turn.lease_seconds}
     with change(session_id) as record:
         if known := find_started(session_id, idempotency_key, digest):
             return known
@@ -129,13 +128,7 @@ def claim_turn(
             write_ended_turn(record, session.model, [(before, None) for before in earlier])
         seq = record.next_seq
         turn = turn_store.claim_turn(
-            record,
-            model=model,
-            lease_owner=lease_owner,
-            lease_seconds=config.turn.lease_seconds,
-            idempotency_key=idempotency_key,
-            request_digest=digest,
-            options=asked,
+            record, model=model, idempotency_key=idempotency_key, request_digest=digest, options=asked, **lease
         )
         if said is not None:
             said_id = message_store.append_message(record, turn_id=turn.id, message=said, parts=parts)

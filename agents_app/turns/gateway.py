@@ -265,14 +265,20 @@ def _claim(passed: Passed, digests: Sequence[str], found: _Found, *, owner: Abst
         session, open_turn = _child(request, owner, session), None
         news = replace(news, after="")
     written, config = to_write(news.said), session_config(session.config)
-    results = _prepare(written.results, config, owner.pk)
+    inline = config.turn.tool_output_inline
+    results = [
+        (said, prepare_result(said.text, is_error=said.is_error, inline=inline, owner_id=owner.pk))
+        for said in written.results
+    ]
     prepared = [(message, prepare_parts(message.parts)) for message in written.now]
     kept = keep_body(session.id, passed.body)
     with change(session.id) as record:
         if record.event_seq != session.event_seq:
             raise _Changed
         waiting = _write_results(record, results, open_turn)
-        if open_turn is not None and _resumes(open_turn, waiting, written, news):
+        # It resumes a turn that it brings all for which that waits, if nothing in it begins another one.
+        is_whole = not waiting and not written.earlier and not news.after
+        if open_turn is not None and open_turn.waits_for and is_whole:
             turn, is_resumed = _resume(record, open_turn, config), True
         else:
             turn, is_resumed = _begin(record, open_turn, session, request, news, written, digests, config), False
@@ -306,13 +312,6 @@ def _news(request: GatewayRequest, found: _Found, session: SessionRecord) -> New
     return replace(news, after=after)
 
 
-def _prepare(results: Sequence[Said], config: Config, owner_id: int) -> list[tuple[Said, PreparedResult]]:
-    inline = config.turn.tool_output_inline
-    return [
-        (said, prepare_result(said.text, is_error=said.is_error, inline=inline, owner_id=owner_id)) for said in results
-    ]
-
-
 def _write_results(
     record: Change, results: Sequence[tuple[Said, PreparedResult]], open_turn: TurnRecord | None
 ) -> set[str]:
@@ -330,11 +329,6 @@ def _write_results(
         for part_id in closed[:1]:
             message_store.keep_late_output(record, part_id, said.text)
     return set(waiting.values())
-
-
-def _resumes(open_turn: TurnRecord, waiting: set[str], written: Written, news: News) -> bool:
-    """Return whether a request brings all that its session's turn waits for, and nothing that begins another one."""
-    return not waiting and not written.earlier and not news.after and bool(open_turn.waits_for)
 
 
 def _resume(record: Change, turn: TurnRecord, config: Config) -> TurnRecord:

@@ -406,9 +406,8 @@ async def start_turn(
     :param pictures: become files of the session that go with it too
     :param parent_id: the message that it continues, ``root`` for none; by default the last one of the chosen branch.
         Without a message, what a user said there is answered again
-    :raises MessageNotFoundError: the session has no such message.
+    :raises MessageNotFoundError, FileReferenceNotFoundError: the session has no such message, or no such file.
     :raises ModelNotFoundError: there is no such model.
-    :raises FileReferenceNotFoundError: the session has no such file.
     :raises SessionBusy: another turn is running, or waits.
     :raises SessionArchived: the session takes no more turns.
     :raises IdempotencyMismatch: the key was used for another request.
@@ -419,12 +418,8 @@ async def start_turn(
     if options.model:
         await db(get_spec, options.model, user_id=owner_id)
     if pictures:
-        kept = await work(_keep_pictures, session_id, pictures, owner_id=owner_id, model=options.model)
-        files = [*files, *kept]
-    if len(files) > claim.MOST_FILES:
-        raise InvalidRequest(
-            gettext_noop("a message may have %(most)s files"), {"most": claim.MOST_FILES}, field="files"
-        )
+        files = [*files, *await work(_keep_pictures, session_id, pictures, owner_id=owner_id, model=options.model)]
+    _check_count(files, "files")
     if files:
         await claim.wait_until_explored(session_id, files, owner_id=owner_id)
     more = [] if message is None else await _given_files(await db(load_session, session_id, owner_id=owner_id))
@@ -443,11 +438,13 @@ async def start_turn(
         )
 
 
+def _check_count(files: Sequence[Any], field: str) -> None:
+    if len(files) > claim.MOST_FILES:
+        raise InvalidRequest(gettext_noop("a message may have %(most)s files"), {"most": claim.MOST_FILES}, field=field)
+
+
 def _keep_pictures(session_id: str, pictures: Sequence[SentPicture], *, owner_id: int, model: str = "") -> list[str]:
-    if len(pictures) > claim.MOST_FILES:
-        raise InvalidRequest(
-            gettext_noop("a message may have %(most)s files"), {"most": claim.MOST_FILES}, field="parts"
-        )
+    _check_count(pictures, "parts")
     alias = model or load_session(session_id, owner_id=owner_id).model
     return keep_pictures(session_id, pictures, owner_id=owner_id, spec=get_spec_to_read(alias))
 

@@ -56,7 +56,7 @@ from mnesis_core.llm.retrying import fallbacks_of, is_too_long, patience_of
 from mnesis_core.llm.tokens import LARGEST_RATIO, Calibration, calibrate, estimate_message, share_ratio
 from mnesis_core.messages import Message, ReasoningPart
 from mnesis_core.providers.answer import PAUSED
-from mnesis_core.providers.litellm_parameters import SettledParameters, TakesBack, asks_back, takes_back
+from mnesis_core.providers.litellm_parameters import SettledParameters, asks_back, takes_back
 from mnesis_core.providers.prefixes import prompt_digest
 from mnesis_core.providers.rendering import IN_RESULTS, digest, has_pictures_in_results
 from mnesis_core.records import SessionRecord, TurnRecord, TurnState, UsageRecord, add_usage, new_id
@@ -470,12 +470,18 @@ class ModelCalls(ModelCaller[tuple[llm.Reply, list[OpenCall]]]):
         self.spending.start_timer(call.time_limit)
         self.progress.steps += 1
         message_id = call.message_id or ""
+
+        @cache
+        def made_by() -> dict[str, str]:
+            provider, _, model = call.planned.spec.litellm_model.partition("/")
+            return {"provider": provider, "model": model, "prompt": prompt_digest(call.planned.request.payload)}
+
         answer = Answer(
             session_id=self.session.id,
             message_id=message_id,
             config=self.config.stream,
             owner_id=self.session.owner_id,
-            made_by=cache(partial(_made_by, call.planned)),
+            made_by=made_by,
         )
         self.step = Step(message_id=message_id, call=call, answer=answer)
 
@@ -544,16 +550,13 @@ class ModelCalls(ModelCaller[tuple[llm.Reply, list[OpenCall]]]):
         return self.step
 
     def build(self) -> BuiltContext:
-        state, back = read_state(self.frame, makes_pictures=True), self._takes_back()
+        state, asked = read_state(self.frame, makes_pictures=True), self.parameters
+        back = takes_back(self.spec, asked.effort, asked.provider_tools if asked.tool_choice != "none" else None)
         passages = self.retriever.passages_for(state)
         built = state.build(self.tool_specs, back=back, passages=passages)
         if back.only_thinking and "reasoning_effort" not in self._settled(built, built.payload).sent:
             return state.build(self.tool_specs, back=back.without_thinking(), passages=passages)
         return built
-
-    def _takes_back(self) -> TakesBack:
-        asked = self.parameters
-        return takes_back(self.spec, asked.effort, asked.provider_tools if asked.tool_choice != "none" else None)
 
     def _settled(self, context: BuiltContext, payload: dict[str, Any]) -> SettledParameters:
         return settle_call(
@@ -605,11 +608,6 @@ def learn_refusal(session_id: str, alias: str) -> Frame:
         return frame
     model_store.share_ratio(alias, ratio)
     return replace(frame, spec=replace(frame.spec, shared_ratio=ratio))
-
-
-def _made_by(planned: PlannedCall) -> dict[str, str]:
-    provider, _, model = planned.spec.litellm_model.partition("/")
-    return {"provider": provider, "model": model, "prompt": prompt_digest(planned.request.payload)}
 
 
 def _tokens_of(step: Step, calls: Sequence[llm.ToolCall]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import asdict
 from decimal import Decimal
@@ -210,14 +210,11 @@ class ConfigForm(forms.Form):
 
     def tool_groups(self) -> list[tuple[str, list[tuple[BoundWidget, str]]]]:
         """Return the tools by who brings them, each with what it is for."""
-        described = [(self._source(name), box, self._about(name)) for name, box in self._boxes()]
+        boxes = [(str(box.data["value"]), box) for box in self["tools"]]
+        described = [(self._source(name), box, self._about(name)) for name, box in boxes]
         built_in = gettext("Built in")
         described.sort(key=lambda row: (row[0] != built_in, row[0]))
         return [(source, [row[1:] for row in rows]) for source, rows in groupby(described, key=lambda row: row[0])]
-
-    def _boxes(self) -> Iterator[tuple[str, BoundWidget]]:
-        for box in self["tools"]:
-            yield str(box.data["value"]), box
 
     def _source(self, name: str) -> str:
         if name in self._tools and self._tools[name].source == SHIPPED:

@@ -168,27 +168,24 @@ class Answer:
     async def flush(self) -> None:
         """Journal everything that came; pieces that an outage keeps from the journal are kept for the next flush."""
         async with self._flushing:
-            await self._flush()
-
-    async def _flush(self) -> None:
-        unwritten, self._unwritten, self._unwritten_size = self._unwritten, [], 0
-        is_retry = bool(self._held_up)
-        for index in sorted({index for index, _ in unwritten}):
-            text = "".join(piece for of, piece in unwritten if of == index)
-            piece = message_store.Piece(
-                part_index=index, part_type=self.types[index], offset=self.lengths[index], text=text
-            )
-            self._held_up.append(piece)
-            self.lengths[index] += len(text)
-        if not self._held_up:
-            return
-        place = {"session_id": self.session_id, "message_id": self.message_id}
-        try:
-            await db(message_store.append_journal, **place, pieces=self._held_up, is_retry=is_retry)
-        except AWAY as error:
-            log_outage(logger, "What running answers say is kept in memory: the database does not take it", error)
-        else:
-            self._held_up = []
+            unwritten, self._unwritten, self._unwritten_size = self._unwritten, [], 0
+            is_retry = bool(self._held_up)
+            for index in sorted({index for index, _ in unwritten}):
+                text = "".join(piece for of, piece in unwritten if of == index)
+                piece = message_store.Piece(
+                    part_index=index, part_type=self.types[index], offset=self.lengths[index], text=text
+                )
+                self._held_up.append(piece)
+                self.lengths[index] += len(text)
+            if not self._held_up:
+                return
+            place = {"session_id": self.session_id, "message_id": self.message_id}
+            try:
+                await db(message_store.append_journal, **place, pieces=self._held_up, is_retry=is_retry)
+            except AWAY as error:
+                log_outage(logger, "What running answers say is kept in memory: the database does not take it", error)
+            else:
+                self._held_up = []
 
     @property
     def parts(self) -> list[SaidPart]:
@@ -198,23 +195,20 @@ class Answer:
             for index, (kind, pieces) in enumerate(found)
         ]
 
-    def _whole_part(
-        self, delta: llm.OpaqueBlock | ProviderToolPart | CitationPart | llm.MadePicture
-    ) -> ProviderPart | ProviderToolPart | CitationPart | ShownPart:
-        if isinstance(delta, llm.OpaqueBlock):
-            return self.opaque_part(delta)
-        if not isinstance(delta, llm.MadePicture):
-            return delta
-        self.made[len(self.types)] = delta
-        return made_part(delta)
-
     def opaque_part(self, block: llm.OpaqueBlock) -> ProviderPart:
         made = {**self.made_by(), **({"prompt": ""} if block.is_displaced else {})}
         return ProviderPart(kind=block.kind, data=block.data, **made)
 
     def _take(self, delta: llm.Delta) -> None:
         if not isinstance(delta, llm.StreamedDelta):  # Whole: followers are told of the part at the answer's end.
-            part = self._whole_part(delta)
+            part: ProviderPart | ProviderToolPart | CitationPart | ShownPart
+            if isinstance(delta, llm.OpaqueBlock):
+                part = self.opaque_part(delta)
+            elif isinstance(delta, llm.MadePicture):
+                self.made[len(self.types)] = delta
+                part = made_part(delta)
+            else:
+                part = delta
             self.whole[len(self.types)] = part
             self._begin(part.type)
             if isinstance(part, JOURNALLED):
@@ -239,13 +233,12 @@ class Answer:
         self._unwritten_size += len(text)
 
 
-def _part_of(kind: str, text: str) -> StreamedPart:
-    return next(part for part in _STREAMED.values() if part.type == kind)(text=text)
-
-
-def _journalled_part(kind: str, text: str) -> StreamedPart | CitationPart | ProviderToolPart:
+def _part_of(kind: str, text: str) -> StreamedPart | CitationPart | ProviderToolPart:
+    """Return a part whose text is what it says, or of one that came whole all that it has, as JSON."""
     whole = next((part for part in JOURNALLED if part.type == kind), None)
-    return whole(**json.loads(text)) if whole else _part_of(kind, text)
+    if whole is not None:
+        return whole(**json.loads(text))
+    return next(part for part in _STREAMED.values() if part.type == kind)(text=text)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -451,7 +444,7 @@ def close_turn(record: Change, turn_id: str, end: TurnEnd, **values: Any) -> Non
             turn_store.finish_call(record, call_id, cut)
         for message_id in message_queries.unfinished_messages(turn_id):
             pieces = message_queries.journal_texts(record.session_id, message_id=message_id)
-            parts = [_journalled_part(piece.part_type, piece.text) for piece in pieces]
+            parts = [_part_of(piece.part_type, piece.text) for piece in pieces]
             message_store.append_parts(record, message_id=message_id, parts=parts)
             message_store.finalize_message(record, message_id, cut)
             message_store.delete_journal(message_id=message_id)

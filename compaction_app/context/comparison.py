@@ -48,9 +48,14 @@ def compare_calls(call_id: str, *, owner_id: int | None, earlier_id: str | None 
     if later.purpose != "turn":
         raise InvalidRequest(gettext_noop("only calls of turns and of the gateway can be compared"), field="call_id")
     before, after = _manifest_to_compare(earlier) if earlier else [], _manifest_to_compare(later)
-    gone = {row["id"] for row in before if "id" in row} - {row["id"] for row in after if "id" in row}
-    replaced = context_queries.replaced_items(later.session_id, sorted(gone))
-    elsewhere = _elsewhere(earlier, later, before, after) if earlier else set()
+    had, has = ({row["id"] for row in side if "id" in row} for side in (before, after))
+    replaced = context_queries.replaced_items(later.session_id, sorted(had - has))
+    elsewhere: set[str] = set()  # what only one of them showed because they were made on different branches
+    numbers = [branch_of(call.manifest) for call in (earlier, later) if call]
+    if numbers[0] != numbers[-1]:
+        paths = [load_path(later.session_id, number) or LINE for number in numbers]
+        elsewhere |= context_queries.items_off(paths[0], later.session_id, has - had)
+        elsewhere |= context_queries.items_off(paths[1], later.session_id, had - has)
     changes = difference(before, after, is_first=earlier is None, replaced=replaced, elsewhere=elsewhere)
     return compared(earlier, later, list(changes))
 
@@ -89,18 +94,6 @@ def calls_to_compare(
     if (earlier.created_at, earlier.id) >= (later.created_at, later.id):
         raise InvalidRequest(gettext_noop("from must be an earlier call"), field="from")
     return earlier, later
-
-
-def _elsewhere(earlier: CallRecord, later: CallRecord, before: Sequence[Row], after: Sequence[Row]) -> set[str]:
-    """Return what only one of two calls showed because they were made on different branches."""
-    numbers = [branch_of(call.manifest) for call in (earlier, later)]
-    if numbers[0] == numbers[1]:
-        return set()
-    paths = [load_path(later.session_id, number) or LINE for number in numbers]
-    had, has = ({row["id"] for row in side if "id" in row} for side in (before, after))
-    return context_queries.items_off(paths[0], later.session_id, has - had) | context_queries.items_off(
-        paths[1], later.session_id, had - has
-    )
 
 
 def _manifest_to_compare(call: CallRecord) -> list[Row]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -61,7 +60,13 @@ def list_facts(
     if state is not None:
         rows = rows.filter(_STATES[state])
     if at is not None:
-        rows = rows.filter(_held_at(at))
+        rows = rows.filter(
+            Q(valid_from__lte=at) | Q(valid_from__isnull=True, said_at__lte=at),
+            Q(valid_to__gt=at) | Q(valid_to__isnull=True),
+            Q(superseded_by__isnull=True) | Q(superseded_by__said_at__gt=at),
+            Q(of_fact_id="") | Q(is_held=True),
+            withdrawn_seq__isnull=True,
+        )
     if before is not None:
         rows = rows.filter(created_seq__lt=before)
     return _with_quotes(rows.order_by("-created_seq")[:limit], session_id)
@@ -94,14 +99,6 @@ def _facts_of(session_id: str) -> QuerySet[Any]:
     return found
 
 
-def _held_at(at: datetime) -> Q:
-    began = Q(valid_from__lte=at) | Q(valid_from__isnull=True, said_at__lte=at)
-    goes_on = Q(valid_to__gt=at) | Q(valid_to__isnull=True)
-    is_newest = Q(superseded_by__isnull=True) | Q(superseded_by__said_at__gt=at)
-    counts = Q(of_fact_id="") | Q(is_held=True)
-    return began & goes_on & is_newest & counts & Q(withdrawn_seq__isnull=True)
-
-
 def _with_quotes(rows: QuerySet[Any], session_id: str) -> list[FactRecord]:
     facts = [
         record_of(
@@ -113,33 +110,20 @@ def _with_quotes(rows: QuerySet[Any], session_id: str) -> list[FactRecord]:
         )
         for row in rows
     ]
-    quotes = _load_quotes([fact.id for fact in facts], session_id)
-    return [replace(fact, quotes=tuple(quotes[fact.id])) for fact in facts]
-
-
-def _load_quotes(fact_ids: Sequence[str], session_id: str) -> dict[str, list[QuoteRecord]]:
+    if not facts:
+        return []
     quotes: dict[str, list[QuoteRecord]] = defaultdict(list)
-    if not fact_ids:
-        return quotes
-    columns = (
-        "fact_id",
-        "part_id",
-        "quote_start",
-        "quote_end",
-        "part__message_id",
-        "part__message__seq",
-        "part__message__role",
-    )
-    rows = FactSource.objects.filter(session_id=session_id, part__session_id=session_id, fact_id__in=fact_ids).order_by(
-        "id"
-    )
-    for fact_id, part_id, start, end, message_id, seq, role, text in rows.values_list(*columns, _QUOTED):
+    place = ("part__message_id", "part__message__seq", "part__message__role")
+    sources = FactSource.objects.filter(session_id=session_id, part__session_id=session_id).order_by("id")
+    found = sources.filter(fact_id__in=[fact.id for fact in facts])
+    columns = found.values_list("fact_id", "part_id", "quote_start", "quote_end", *place, _QUOTED)
+    for fact_id, part_id, start, end, message_id, seq, role, text in columns:
         quotes[fact_id].append(
             QuoteRecord(
                 part_id=part_id, start=start, end=end, message_id=message_id, seq=seq, role=role, text=decode_text(text)
             )
         )
-    return quotes
+    return [replace(fact, quotes=tuple(quotes[fact.id])) for fact in facts]
 
 
 def facts_reaching(session_id: str, *, owner_id: int, organisation: str) -> list[FactRecord]:
@@ -175,7 +159,12 @@ def list_held_facts(owner_id: int, *, before: str | None = None, limit: int = 50
         raise InvalidRequest("The cursor is not one that this list has given.", field="cursor")
     rows = held_facts().filter(reaches(owner_id, home_of_user(owner_id)))
     rows = rows.filter(id__lt=before) if before else rows
-    return [_held_fact(row, owner_id) for row in rows.select_related("session").order_by("-id")[:limit]]
+    found = []
+    for row in rows.select_related("session").order_by("-id")[:limit]:
+        is_own = row.session.owner_id == owner_id
+        place = {"session_id": row.session.id, "session_title": row.session.title, "said_seq": row.said_seq}
+        found.append(record_of(HeldFact, row, is_own=is_own, **(place if is_own else dict.fromkeys(place))))
+    return found
 
 
 def find_held_fact(fact_id: str, *, owner_id: int) -> tuple[str, bool]:
@@ -188,18 +177,6 @@ def find_held_fact(fact_id: str, *, owner_id: int) -> tuple[str, bool]:
     if found is None:
         raise FactNotFoundError(fact_id=fact_id)
     return found[0], found[1] == owner_id
-
-
-def _held_fact(row: Fact, owner_id: int) -> HeldFact:
-    session, is_own = row.session, row.session.owner_id == owner_id
-    return record_of(
-        HeldFact,
-        row,
-        is_own=is_own,
-        session_id=session.id if is_own else None,
-        session_title=session.title if is_own else None,
-        said_seq=row.said_seq if is_own else None,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,11 +72,12 @@ def wake_forgotten() -> int:
     now = timezone.now()
     most, forgotten = site_config().compaction.max_attempts, forgotten_reflections(now)
     for reflection_id, attempts in forgotten:
-        if attempts >= most:
-            _give_up(reflection_id)
-            continue
-        store.put_off_reflection(reflection_id, until=now + store.LOST_AFTER)
-        _wake_worker(reflection_id)
+        if attempts < most:
+            store.put_off_reflection(reflection_id, until=now + store.LOST_AFTER)
+            _wake_worker(reflection_id)
+        elif (found := find_reflection(reflection_id)) is not None:
+            with suppress(SessionNotFoundError):
+                _fail(found, store.Spending(), ModelCallAbandoned.code)
     return len(forgotten)
 
 
@@ -87,13 +88,6 @@ def _wake_worker(reflection_id: str) -> None:
 def _longest_seconds() -> float:
     config = site_config().compaction
     return config.run_timeout_seconds + config.model_timeout_seconds
-
-
-def _give_up(reflection_id: str) -> None:
-    found = find_reflection(reflection_id)
-    with suppress(SessionNotFoundError):
-        if found is not None:
-            _fail(found, store.Spending(), ModelCallAbandoned.code)
 
 
 def reflect(*, reflection_id: str, **_later: object) -> None:

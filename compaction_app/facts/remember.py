@@ -21,10 +21,8 @@ from mnesis_core.facts.values import (
     FactRecord,
     HeldFor,
     NewFact,
-    Place,
     plain_subject,
 )
-from mnesis_core.messages import StoredMessage
 from sessions_app.record.change import Change, change
 from sessions_app.record.message_queries import load_message
 from sessions_app.record.session_queries import load_session
@@ -81,7 +79,12 @@ def add_fact(session_id: str, draft: FactDraft, *, owner_id: int, corrects: str 
     """
     load_session(session_id, owner_id=owner_id)
     draft.check()
-    source = _source_of(draft.said, session_id)
+    message = place = None
+    if draft.said is not None:
+        message = load_message(draft.said.message_id, session_id=session_id)
+        place = find_quote([message], draft.said.text)
+        if place is None:
+            raise QuoteNotFound(message_id=draft.said.message_id)
     held_for = HeldFor(load_fact(corrects, session_id=session_id).held_for) if corrects else HeldFor.SESSION
     if held_for is HeldFor.ORGANISATION and not may_hold_for_organisation(owner_id):
         held_for = HeldFor.SESSION
@@ -93,9 +96,9 @@ def add_fact(session_id: str, draft: FactDraft, *, owner_id: int, corrects: str 
             valid_from=draft.valid_from,
             valid_to=draft.valid_to,
             salience=draft.salience,
-            said_at=source[0].created_at if source else record.now,
-            said_seq=source[0].seq if source else record.message_seq,
-            places=(source[1],) if source else (),
+            said_at=message.created_at if message else record.now,
+            said_seq=message.seq if message else record.message_seq,
+            places=(place,) if place else (),
         )
         fact_id = store.record_fact(record, fact, supersedes=[corrects] if corrects else ())
         if held_for is not HeldFor.SESSION:
@@ -174,13 +177,3 @@ def _change_fact(write: Callable[[Change, str], None], session_id: str, fact_id:
     with change(session_id) as record:
         write(record, fact_id)
     return load_fact(fact_id, session_id=session_id)
-
-
-def _source_of(said: Said | None, session_id: str) -> tuple[StoredMessage, Place] | None:
-    if said is None:
-        return None
-    message = load_message(said.message_id, session_id=session_id)
-    place = find_quote([message], said.text)
-    if place is None:
-        raise QuoteNotFound(message_id=said.message_id)
-    return message, place

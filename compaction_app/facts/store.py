@@ -42,8 +42,8 @@ def record_fact(record: Change, fact: NewFact, *, supersedes: Iterable[str] = ()
         raise SessionArchived(session_id=record.session_id)
     columns = asdict(fact)
     del columns["places"]
-    earlier, later = superseded_by_new(_standing(record, fact), said_seq=fact.said_seq)
-    earlier += _copies_before(record, fact)
+    own, copies = _standing(record, fact)
+    earlier, later = superseded_by_new(own, said_seq=fact.said_seq)
     row = _FACTS.row(
         id=new_id("fact"),
         session_id=record.session_id,
@@ -72,7 +72,7 @@ def record_fact(record: Change, fact: NewFact, *, supersedes: Iterable[str] = ()
         source_ids=[source.id for source in sources],
         **({"of_fact_id": fact.of_fact_id} if fact.is_copy else {}),
     )
-    for id in dict.fromkeys([*supersedes, *earlier]):
+    for id in dict.fromkeys([*supersedes, *earlier, *copies]):
         _supersede(record, id, by=row.id)
     if later is not None:
         _supersede(record, row.id, by=later)
@@ -168,20 +168,17 @@ def _find(record: Change, fact_id: str) -> tuple[Any, ...]:
     return found
 
 
-def _standing(record: Change, fact: NewFact) -> list[Standing]:
-    """Return the session's own live facts of the same subject and kind; a fact without a subject contradicts none."""
-    if not fact.subject or fact.is_copy:
-        return []
-    rows = _live_about(record, fact).filter(of_fact_id="")
-    return [Standing(id=id, said_seq=seq) for id, seq in rows.values_list("id", "said_seq")]
+def _standing(record: Change, fact: NewFact) -> tuple[list[Standing], list[str]]:
+    """Return the live facts of the same subject and kind, the session's own and the copies that were said before this fact.
 
-
-def _copies_before(record: Change, fact: NewFact) -> list[str]:
-    """Return the live copies of the same subject and kind that were said before a fact, by the clock: numbers are a session's own."""
+    A fact without a subject contradicts none. Copies go by the clock: numbers are a session's own.
+    """
     if not fact.subject or fact.is_copy:
-        return []
-    rows = _live_about(record, fact).filter(said_at__lte=fact.said_at).exclude(of_fact_id="")
-    return list(rows.values_list("id", flat=True))
+        return [], []
+    rows = _live_about(record, fact)
+    own = [Standing(id=id, said_seq=seq) for id, seq in rows.filter(of_fact_id="").values_list("id", "said_seq")]
+    copies = rows.filter(said_at__lte=fact.said_at).exclude(of_fact_id="")
+    return own, list(copies.values_list("id", flat=True))
 
 
 def _live_about(record: Change, fact: NewFact) -> QuerySet[Fact]:

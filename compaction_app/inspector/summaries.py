@@ -471,10 +471,13 @@ def marked_summary(summary: SummaryRecord, claims: Sequence[ClaimRecord]) -> Saf
     """Return a summary as HTML with its sentences marked; ``None`` if it has none that are known."""
     if not claims:
         return None
-    html = _as_markdown(summary, claims) if summary_html(summary) is not None else None
-    if html is not None:
-        return format_html('<div class="prose" dir="auto">{}</div>', html)
-    pieces = _pieces(encode_text(summary.text), claims)
+    pieces = list(_pieces(encode_text(summary.text), claims))
+    if summary_html(summary) is not None and OPENS not in summary.text and CLOSES not in summary.text:
+        html = render_markdown("".join(text if claim is None else f"{OPENS}{text}{CLOSES}" for claim, text in pieces))
+        # The marks may change what Markdown makes of it.
+        if html.replace(OPENS, "").replace(CLOSES, "") == render_markdown(summary.text):
+            marked = mark_safe("".join(_with_spans(html, [claim for claim, _ in pieces if claim])))  # noqa: S308 - tags are ours
+            return format_html('<div class="prose" dir="auto">{}</div>', marked)
     spans = (escape(shown) if claim is None else _span(claim, escape(shown)) + _note(claim) for claim, shown in pieces)
     return format_html('<div class="summary-plain" dir="auto">{}</div>', mark_safe("".join(spans)))  # noqa: S308 - escaped
 
@@ -512,18 +515,6 @@ def _pieces(stored: str, claims: Sequence[ClaimRecord]) -> Iterator[tuple[ClaimR
             yield claim, show_invisible(decode_text(stored[claim.start : claim.end]))
             at = claim.end
     yield None, show_invisible(decode_text(stored[at:]))
-
-
-def _as_markdown(summary: SummaryRecord, claims: Sequence[ClaimRecord]) -> SafeString | None:
-    """Return the rendered text with marks; ``None`` where they would change what Markdown makes of it."""
-    if OPENS in summary.text or CLOSES in summary.text:
-        return None
-    pieces = list(_pieces(encode_text(summary.text), claims))
-    marked = "".join(text if claim is None else f"{OPENS}{text}{CLOSES}" for claim, text in pieces)
-    html = render_markdown(marked)
-    if html.replace(OPENS, "").replace(CLOSES, "") != render_markdown(summary.text):
-        return None
-    return mark_safe("".join(_with_spans(html, [claim for claim, _ in pieces if claim])))  # noqa: S308 - tags are ours
 
 
 def _with_spans(html: str, claims: Sequence[ClaimRecord]) -> Iterator[str]:

@@ -61,16 +61,7 @@ def load_claims(summary: SummaryRecord, *, method: str = METHOD) -> list[ClaimRe
     )
     if not rows:
         return []
-    under = _under(summary, rows, method)
-    ids = {id for row in (*rows, *under.values()) for id, ref in _places(row) if isinstance(ref, str)}
-    seqs = seqs_of_messages(ids, session_id=summary.session_id)
-    stored = encode_text(summary.text)
-    return [_claim(row, under, seqs, stored) for row in rows]
-
-
-def _under(summary: SummaryRecord, rows: Sequence[Claim], method: str) -> dict[_Key, Claim]:
-    """Return the claims that claims of a condensed summary rest on, through all steps down."""
-    known: dict[_Key, Claim] = {}
+    under: dict[_Key, Claim] = {}  # what claims of a condensed summary rest on, through all steps down
     wanted = _places_of(rows)
     for _ in range(DEEPEST):
         if not wanted:
@@ -82,9 +73,12 @@ def _under(summary: SummaryRecord, rows: Sequence[Claim], method: str) -> dict[_
             number__in={number for _, number in wanted},
         )
         step = {(row.summary_id, row.number): row for row in found if (row.summary_id, row.number) in wanted}
-        known |= step
-        wanted = _places_of(step.values()) - known.keys()
-    return known
+        under |= step
+        wanted = _places_of(step.values()) - under.keys()
+    ids = {id for row in (*rows, *under.values()) for id, ref in _places(row) if isinstance(ref, str)}
+    seqs = seqs_of_messages(ids, session_id=summary.session_id)
+    stored = encode_text(summary.text)
+    return [_claim(row, under, seqs, stored) for row in rows]
 
 
 def _places_of(rows: Collection[Claim]) -> set[_Key]:

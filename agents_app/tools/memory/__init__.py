@@ -64,21 +64,19 @@ def lcm_grep(
     filters = read_filters(
         since=since, until=until, speaker=speaker, tool=tool, file=file, branch=branch, compacted=compacted
     )
-    return grepping.grep(
-        family,
-        grepping.Asked(
-            pattern=pattern,
-            mode=mode,
-            kind="all" if scope == "history" else scope,
-            summary_id=summary_id,
-            filters=filters,
-            limit=limit,
-            max_tokens=max_tokens,
-            around=None if around is None else min(max(around, 0), MOST_AROUND),
-            cursor=cursor,
-            turn_id=context.turn_id,
-        ),
+    asked = grepping.Asked(
+        pattern=pattern,
+        mode=mode,
+        kind="all" if scope == "history" else scope,
+        summary_id=summary_id,
+        filters=filters,
+        limit=limit,
+        max_tokens=max_tokens,
+        around=None if around is None else min(max(around, 0), MOST_AROUND),
+        cursor=cursor,
+        turn_id=context.turn_id,
     )
+    return grepping.grep(family, asked)
 
 
 @tool(read_only=True)
