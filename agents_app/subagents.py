@@ -118,7 +118,22 @@ async def send_message(
     It reads the message when it is idle; an answer comes into your inbox as a message of its own, after this turn has
     ended, so do not wait for it. Kind request asks for an answer, response gives one to the message in_reply_to names.
     """
-    session = await db(_find_peer, to, context)
+    name = to.strip()
+
+    def find_peer() -> SessionRecord:
+        if is_id(name):
+            found = [load_session(name, owner_id=context.owner_id)]
+        else:
+            found = find_peers(owner_id=context.owner_id, name=name)
+        if not found:
+            others = [peer for peer in find_peers(owner_id=context.owner_id) if peer.id != context.session_id]
+            names = ", ".join(peer.peer_name for peer in others) or "none"
+            raise errors.PeerNotFoundError(f"no agent is called {name[:100]!r}; there are: {names}", peer=name[:100])
+        if found[0].id == context.session_id:
+            raise errors.InvalidRequest("that is you yourself", field="to")
+        return found[0]
+
+    session = await db(find_peer)
     draft = inbox.Draft(
         text=text,
         kind=inbox.MessageKind(kind),
@@ -138,22 +153,6 @@ def list_peers(context: ToolContext) -> str:
         for peer in find_peers(owner_id=context.owner_id)
     ]
     return "\n".join(lines) or "No agent takes messages."
-
-
-def _find_peer(to: str, context: ToolContext) -> SessionRecord:
-    """:raises PeerNotFoundError: no session has this name; the message says which there are."""
-    name = to.strip()
-    if is_id(name):
-        found = [load_session(name, owner_id=context.owner_id)]
-    else:
-        found = find_peers(owner_id=context.owner_id, name=name)
-    if not found:
-        others = [peer for peer in find_peers(owner_id=context.owner_id) if peer.id != context.session_id]
-        names = ", ".join(peer.peer_name for peer in others) or "none"
-        raise errors.PeerNotFoundError(f"no agent is called {name[:100]!r}; there are: {names}", peer=name[:100])
-    if found[0].id == context.session_id:
-        raise errors.InvalidRequest("that is you yourself", field="to")
-    return found[0]
 
 
 async def launched(launch: Callable[P, TurnRecord], *args: P.args, **kwargs: P.kwargs) -> TurnRecord:

@@ -123,14 +123,20 @@ async def results_as_they_end(run_id: str, *, after: int, check: Check) -> Async
     :param check: asked now and then; what it raises ends the stream
     """
     run = await db(load_run, run_id)
-    state, is_live = run.state, False
-    begun = await db(seq_before, run_id)
+    begun, state, is_live = await db(seq_before, run_id), run.state, False
+
+    def ended_lines(seq: int, numbers: list[int]) -> bytes:
+        results = [result for result in load_results(run.id, numbers) if result.state.is_end]
+        schema, head = schema_of(run.spec), b'{"seq":%d,' % seq
+        lines = lines_of_items(_input_of(run), results)
+        return b"".join(head + _output_line(result, line, schema).removeprefix(b"{") for result, line in lines)
+
     async with aclosing(follow(run.session_id, after=max(after, begun), check=check)) as frames:  # type: ignore[type-var]
         async for frame in frames:
             type, data = frame["type"], frame.get("data", {})
             if data.get("run_id") == run_id:
                 if type == EventType.MAP_ITEM_COMPLETED and (ended := [*data["completed"], *data["failed"]]):
-                    yield await work(_ended_lines, run, frame["seq"], ended)
+                    yield await work(ended_lines, frame["seq"], ended)
                 elif type == EventType.MAP_COMPLETED:
                     state = RunState.COMPLETED
                 elif type == EventType.MAP_STATE_CHANGED:
@@ -138,15 +144,6 @@ async def results_as_they_end(run_id: str, *, after: int, check: Check) -> Async
             is_live = is_live or type == "caught_up"
             if is_live and state in _OVER:  # before, it may be one that was tried again
                 return
-
-
-def _ended_lines(run: RunRecord, seq: int, numbers: list[int]) -> bytes:
-    results = [result for result in load_results(run.id, numbers) if result.state.is_end]
-    schema, head = schema_of(run.spec), b'{"seq":%d,' % seq
-    return b"".join(
-        head + _output_line(result, line, schema).removeprefix(b"{")
-        for result, line in lines_of_items(_input_of(run), results)
-    )
 
 
 def _input_of(run: RunRecord) -> str:
