@@ -16,7 +16,7 @@ from agents_app.tools.registry import ToolContext
 from compaction_app.context.retrieval import retrieve
 from compaction_app.context.state import ContextState
 from mnesis_core.compaction.evaluation.measures import has_answer, misleads, said_in
-from mnesis_core.compaction.evaluation.policies import Rolling, Sent, roll, send_full, send_rolling, send_truncated
+from mnesis_core.compaction.evaluation.policies import Sent, roll, send_full, send_rolling, send_truncated
 from mnesis_core.compaction.evaluation.values import DEPTHS, Measurement, Outcome, Policy, Question
 from mnesis_core.compaction.requests import cleaned, failure_of, reply_limit
 from mnesis_core.compaction.transcript import piece_limit
@@ -104,25 +104,15 @@ class Asker:
 
     def _prompts_of(self, policy: Policy) -> Callable[[Question, StoredMessage], Sent]:
         usable = self.state.budget.usable
+        if policy == "truncation":
+            return lambda question, said: send_truncated(self._messages, said, usable)
+        if policy == "full":
+            return lambda question, said: send_full(self._messages, said)
         if policy == "mnesis":
             for call in list_calls(self.state.session.id, limit=MOST_ROWS):
                 usage = call.usage
                 self.spending.add(usage.tokens_input or 0, usage.tokens_output or 0, usage.cost_micros)
             return self._assembled
-        if policy == "rolling":
-            left = self._rolling()
-            return lambda question, said: send_rolling(left, said, usable)
-        if policy == "truncation":
-            return lambda question, said: send_truncated(self._messages, said, usable)
-        return lambda question, said: send_full(self._messages, said)
-
-    def _assembled(self, question: Question, said: StoredMessage) -> Sent:
-        """Return the prompt of a turn that begins with this question. Tools are in no policy's prompt."""
-        state = replace(self.state, entries=[*self.state.entries, MessageEntry(position=said.seq, message=said)])
-        built = state.assemble(passages=retrieve(self.state, question.text, question=said))
-        return Sent(prompt=built, tokens=built.used_tokens)
-
-    def _rolling(self) -> Rolling:
         spec, config = self.state.summariser(), self.state.config
         model = get_model(spec.alias, user_id=None)
 
@@ -131,7 +121,14 @@ class Asker:
             return None if failure_of(reply) else cleaned(reply.text)
 
         longest = config.compaction.summary_target_tokens
-        return roll(self._messages, self.state.budget, piece_limit(spec, config), longest, ask)
+        left = roll(self._messages, self.state.budget, piece_limit(spec, config), longest, ask)
+        return lambda question, said: send_rolling(left, said, usable)
+
+    def _assembled(self, question: Question, said: StoredMessage) -> Sent:
+        """Return the prompt of a turn that begins with this question. Tools are in no policy's prompt."""
+        state = replace(self.state, entries=[*self.state.entries, MessageEntry(position=said.seq, message=said)])
+        built = state.assemble(passages=retrieve(self.state, question.text, question=said))
+        return Sent(prompt=built, tokens=built.used_tokens)
 
     def _outcome(self, policy: Policy, number: int, sent: Sent, question_id: str) -> Outcome:
         question = self.questions[number]

@@ -36,15 +36,29 @@ _Value = Callable[[Row], float | None]
 def draw_report(report: Report) -> list[Chart]:
     rows = sum_up(report)
     charts = []
-    if any(row.facts is not None for row in rows):
+    has_facts = any(row.facts is not None for row in rows)
+    if has_facts:
         charts.append(_shares(_("Planted facts in the prompt"), rows, lambda row: row.facts))
     if any(row.answers is not None for row in rows):
         charts.append(_shares(_("Answers in the prompt"), rows, lambda row: row.answers))
     if any(row.prompt_tokens for row in rows):
         charts.append(_tokens(rows))
-    if rows and charts and any(row.facts is not None for row in rows):
-        charts.append(_ages(report, rows[0].model, min(row.window for row in rows)))
-    return charts
+    if not has_facts:
+        return charts
+    model, window, policies = rows[0].model, min(row.window for row in rows), _policies(rows)
+    held = [present_by_age(report, model, window, policy, len(AGES)) for policy in policies]
+    text = _("%(model)s, a window of %(window)s tokens: what was said early, and what was said late.")
+    by_age = _drawn(
+        _("Planted facts by age"),
+        text % {"model": show_invisible(model), "window": format_number(window)},
+        policies,
+        [*map(str, AGES)],
+        [[of_policy[age] for of_policy in held] for age in range(len(AGES))],
+        most=1.0,
+        say=say_share,
+        scale=("100 %", "50 %"),
+    )
+    return [*charts, by_age]
 
 
 def _shares(name: str, rows: Sequence[Row], value: _Value) -> Chart:
@@ -95,24 +109,6 @@ def _grouped(
         most=most,
         say=say,
         scale=scale,
-    )
-
-
-def _ages(report: Report, model: str, window: int) -> Chart:
-    policies = _policies(sum_up(report))
-    held = [present_by_age(report, model, window, policy, len(AGES)) for policy in policies]
-    values = [[of_policy[age] for of_policy in held] for age in range(len(AGES))]
-    text = _("%(model)s, a window of %(window)s tokens: what was said early, and what was said late.")
-    sentence = text % {"model": show_invisible(model), "window": format_number(window)}
-    return _drawn(
-        _("Planted facts by age"),
-        sentence,
-        policies,
-        [*map(str, AGES)],
-        values,
-        most=1.0,
-        say=say_share,
-        scale=("100 %", "50 %"),
     )
 
 

@@ -17,7 +17,7 @@ from audit_app.observe.columns import COLUMNS, Cell, cell_of, exported, table_of
 from audit_app.observe.saved_views import show_views
 from compaction_app.queries import compactions_over_time, completed_compactions
 from mnesis_core.errors import InvalidRequest
-from mnesis_core.search.observation import FIELDS, Term, parse_observation, period_of, with_term, without_term
+from mnesis_core.search.observation import FIELDS, parse_observation, period_of, with_term, without_term
 from mnesis_core.search.words import LONGEST_QUERY
 from mnesis_core.text import NAME_CHARACTERS
 from sessions_app.database.threads import work
@@ -70,11 +70,17 @@ def observe(request: HttpRequest) -> HttpResponse:
         response.headers["HX-Reswap"] = "outerHTML"
         return response
     context |= {"saved": show_views(request, asked), "longest_name": NAME_CHARACTERS}
-    if not is_part:
-        return render(request, "audit_app/observe/observe.html", context | _around(asked))
-    response = render(request, "audit_app/observe/_observed.html", context)
-    response.headers["HX-Push-Url"] = asked.address
-    return response
+    if is_part:
+        response = render(request, "audit_app/observe/_observed.html", context)
+        response.headers["HX-Push-Url"] = asked.address
+        return response
+    columns = {name: column for name, column in COLUMNS.items() if name != "organisation" or are_several()}
+    context |= {
+        "fields": [replace(field, meaning=_(field.meaning)) for field in FIELDS.values()],
+        "columns": [(name, column.label, name in asked.columns) for name, column in columns.items()],
+        "longest": LONGEST_QUERY,
+    }
+    return render(request, "audit_app/observe/observe.html", context)
 
 
 @observers
@@ -117,16 +123,6 @@ async def _streamed(observed: Observed) -> AsyncIterator[str]:
         yield table_of(exported(row) for row in page)
 
 
-def _around(asked: Asked) -> dict[str, Any]:
-    """Return what the page has around the list."""
-    columns = {name: column for name, column in COLUMNS.items() if name != "organisation" or are_several()}
-    return {
-        "fields": [replace(field, meaning=_(field.meaning)) for field in FIELDS.values()],
-        "columns": [(name, column.label, name in asked.columns) for name, column in columns.items()],
-        "longest": LONGEST_QUERY,
-    }
-
-
 def _found(asked: Asked) -> dict[str, Any]:
     """:raises InvalidRequest: the query cannot be understood, or the cursor is none."""
     terms = parse_observation(asked.text, now=timezone.now())
@@ -136,16 +132,15 @@ def _found(asked: Asked) -> dict[str, Any]:
     sessions = list_observed(observed, before=before, limit=PAGE + 1, compactions=compactions)
     page = page_of(sessions, PAGE, lambda session: place_of(session.updated_at, session.id))
     return {
-        "chips": [_chip(asked, term) for term in terms],
+        "chips": [
+            Chip(text=show_invisible(term.text), query=asked.query(without_term(asked.text, term.text)))
+            for term in terms
+        ],
         "heads": [(COLUMNS[name].label, COLUMNS[name].is_number) for name in asked.columns],
         "rows": [_row(asked, session) for session in page["items"]],
         "next_cursor": page["next_cursor"] or "",
         "cut_words": [show_invisible(words) for words in observed.cut_words],
     }
-
-
-def _chip(asked: Asked, term: Term) -> Chip:
-    return Chip(text=show_invisible(term.text), query=asked.query(without_term(asked.text, term.text)))
 
 
 def _row(asked: Asked, session: ObservedSession) -> Row:

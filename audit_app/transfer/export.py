@@ -137,24 +137,18 @@ def export_readable(session_id: str, format: Readable) -> Generator[bytes, None,
 
     :raises SessionNotFoundError: there is no such session, or it was deleted.
     """
+    write = markdown_pieces if format == "markdown" else html_pieces
     with snapshot():
-        yield from _in_english(_readable_pieces(session_id, format))
-
-
-def _in_english(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Have each piece made in English. The language of whoever takes them stays as it is."""
-    while True:
         with translation.override(settings.LANGUAGE_CODE):
-            piece = next(pieces, None)
-        if piece is None:
-            return
-        yield piece
-
-
-def _readable_pieces(session_id: str, format: Readable) -> Iterator[bytes]:
-    session = load_session(session_id)
-    pieces = markdown_pieces if format == "markdown" else html_pieces
-    yield from (piece.encode() for piece in pieces(opening_of(session), entries_of(session)))
+            session = load_session(session_id)
+            pieces = write(opening_of(session), entries_of(session))
+        while True:
+            # Each by itself: the language of whoever takes the pieces stays as it is.
+            with translation.override(settings.LANGUAGE_CODE):
+                piece = next(pieces, None)
+            if piece is None:
+                return
+            yield piece.encode()
 
 
 def export_one(session_id: str, format: Format) -> Generator[bytes, None, None]:

@@ -524,7 +524,16 @@ class _ImportJob:
 
     def run(self) -> None:
         files = list(zip(self.about.names, self.about.paths, strict=True))
-        files = self._import_agent([file for file in files if is_of_layout(file[0])], files)
+        # The memory of one agent in Autobyteus' layout.
+        layout = [file for file in files if is_of_layout(file[0])]
+        if len({name.removesuffix(".gz") for name, _ in layout}) < len(layout):
+            raise InvalidRequest(
+                gettext_noop("Several files have the same name. Import the memory of one agent at a time."),
+                field="file",
+            )
+        if layout:
+            self._import_transcript(*layout[0], "autobyteus", layout[1:])
+            files = [file for file in files if file not in layout]
         companions = [file for file in files if is_companion(file[0])]
         for name, path in [file for file in files if file not in companions] or files:
             with _open(path) as file:
@@ -545,22 +554,6 @@ class _ImportJob:
             self._add_sessions(session.session_id for session in done)
             known = sum(not session.imported for session in done)
             self.notes += [f"{known} of the sessions were here already, the very same."] if known else []
-
-    def _import_agent(self, layout: list[_File], files: list[_File]) -> list[_File]:
-        """Import the files of an agent's memory in Autobyteus' layout, if there are any, and return the other files.
-
-        :raises InvalidRequest: they are of several agents.
-        """
-        if not layout:
-            return files
-        if len({name.removesuffix(".gz") for name, _ in layout}) < len(layout):
-            raise InvalidRequest(
-                gettext_noop("Several files have the same name. Import the memory of one agent at a time."),
-                field="file",
-            )
-        (name, path), *companions = layout
-        self._import_transcript(name, path, "autobyteus", companions)
-        return [file for file in files if file not in layout]
 
     def _import_zip(self, path: Path) -> None:
         archive = ZipMembers(path, most_bytes=site_config().files.import_unpacked_bytes)

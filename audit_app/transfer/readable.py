@@ -233,7 +233,10 @@ def _block(part: Part) -> Block:
             files = show_invisible(", ".join(part.files_changed))
             return Block(title="Change to files", facts=(files,), passages=(_passage("", part.unified_diff, "diff"),))
         case ProviderPart() | UnknownPart():
-            return _sealed(part)
+            # No one is to read it here; the session's own export has it word for word.
+            title = f"Kept for {show_invisible(part.provider)}" if isinstance(part, ProviderPart) else "Unknown part"
+            kind = part.kind if isinstance(part, ProviderPart) else part.type
+            return Block(title=title, facts=(show_invisible(kind), format_characters(len(part.data))))
         case CompactionMarkerPart():
             count = f"{part.compacted_message_count:,} messages"
             return Block(title=f"{count} were compacted here by the system this history comes from")
@@ -241,14 +244,6 @@ def _block(part: Part) -> Block:
             return Block(title=f"Step {part.step_index} {'begins' if isinstance(part, StepStartPart) else 'ends'}")
         case _:
             assert_never(part)
-
-
-def _sealed(part: ProviderPart | UnknownPart) -> Block:
-    """Return what no one is to read here; the session's own export has it word for word."""
-    title, kind = "Unknown part", part.type
-    if isinstance(part, ProviderPart):
-        title, kind = f"Kept for {show_invisible(part.provider)}", part.kind
-    return Block(title=title, facts=(show_invisible(kind), format_characters(len(part.data))))
 
 
 def _text(part: TextPart) -> Block:
