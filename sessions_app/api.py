@@ -368,19 +368,14 @@ def list_tool_interactions(
     ``PENDING`` is what waits or runs. Calls that a provider ran itself are only in the messages.
     """
     session_queries.load_session(session_id, owner_id=owner_id(request))
-    chosen: dict[str, Any] = {"turn_id": turn_id, "tool": tool, "status": status, "after": _read_pair(cursor)}
-    found = list_interactions(session_id, **chosen, limit=limit + 1)
+    after = None
+    if cursor is not None:
+        match = _PAIR.fullmatch(cursor)
+        if match is None:
+            raise InvalidRequest("cursor must be the next_cursor of the page before", field="cursor")
+        after = int(match[1]), int(match[2])
+    found = list_interactions(session_id, turn_id=turn_id, tool=tool, status=status, after=after, limit=limit + 1)
     return page_of(found, limit, lambda call: f"{call.seq}.{call.part_index}")
-
-
-def _read_pair(cursor: str | None) -> tuple[int, int] | None:
-    """:raises InvalidRequest: the cursor is malformed."""
-    if cursor is None:
-        return None
-    match = _PAIR.fullmatch(cursor)
-    if match is None:
-        raise InvalidRequest("cursor must be the next_cursor of the page before", field="cursor")
-    return int(match[1]), int(match[2])
 
 
 @by_name("events/list", limit=100)

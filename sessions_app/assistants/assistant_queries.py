@@ -114,7 +114,13 @@ def _read(rows: QuerySet[AssistantVersion, Any], *, user_id: int) -> list[Assist
         )
     )
     own = {row.assistant_id for row in found if row.of_user_id == user_id}
-    shared_with = _shared_with(own) if own else {}
+    shared_with: defaultdict[str, list[tuple[str, bool]]] = defaultdict(list)
+    if own:
+        called = get_user_model().objects.filter(pk=OuterRef("person__user_id")).values("username")
+        grants = AssistantGrant.objects.filter(assistant_id__in=list(own)).order_by("pk")
+        named = grants.annotate(name=Subquery(called[:1]))
+        for id, group, name in named.values_list("assistant_id", "group__name", "name"):
+            shared_with[id].append((group or name or "", bool(group)))
     return [
         record_of(
             AssistantRecord,
@@ -136,15 +142,6 @@ def _read(rows: QuerySet[AssistantVersion, Any], *, user_id: int) -> list[Assist
 
 def _files(stored: Iterable[Mapping[str, Any]]) -> tuple[AssistantFileRecord, ...]:
     return tuple(AssistantFileRecord(**file) for file in stored)
-
-
-def _shared_with(assistant_ids: Iterable[str]) -> Mapping[str, list[tuple[str, bool]]]:
-    names = get_user_model().objects.filter(pk=OuterRef("person__user_id")).values("username")
-    rows = AssistantGrant.objects.filter(assistant_id__in=list(assistant_ids)).order_by("pk")
-    found: defaultdict[str, list[tuple[str, bool]]] = defaultdict(list)
-    for id, group, name in rows.annotate(name=Subquery(names[:1])).values_list("assistant_id", "group__name", "name"):
-        found[id].append((group or name or "", bool(group)))
-    return found
 
 
 def people_named(names: Iterable[str], *, user_id: int) -> dict[str, str]:

@@ -226,7 +226,14 @@ def draw_run(stretches: Sequence[Interval]) -> tuple[Chart, Chart] | None:
     seconds, unit = next((unit for unit in UNITS if mean * unit[0] >= 1), UNITS[-1])
     is_priced = stretches[-1].cost_micros > 0
     sums = [stretch.cost_micros if is_priced else stretch.tokens for stretch in stretches]
-    rows = _rows_of_run(stretches, seconds, unit, [_say_spent(total, is_priced=is_priced) for total in sums])
+    step = -(-len(stretches) // MOST_ROWS)  # a row is of as many intervals as it takes
+    rows = []
+    for first in range(0, len(stretches), step):
+        group = stretches[first : first + step]
+        rate = sum(map(_items, group)) * seconds / (group[-1].ends - group[0].begins)
+        failed = _say_number(sum(stretch.failed for stretch in group))
+        spent_by_then = _say_spent(sums[first + len(group) - 1], is_priced=is_priced)
+        rows.append((format_duration(group[-1].ends), f"{_say_number(rate)} / {unit}", failed, spent_by_then))
     throughput = _draw_throughput(stretches, seconds, unit)
     spending = _draw_spending(stretches, sums, is_priced=is_priced)
     return replace(throughput, rows=rows), replace(spending, rows=rows)
@@ -241,9 +248,12 @@ def _draw_throughput(stretches: Sequence[Interval], seconds: float, unit: str) -
         scale = HEIGHT * seconds / (stretch.ends - stretch.begins) / fastest
         heights = {"item-completed": stretch.completed * scale, "item-failed": stretch.failed * scale}
         bars.append(draw_bar(index, len(stretches), RUN_GAP, heights))
+    items = sum(map(_items, stretches))
+    shown = {"number": round(items), "count": _say_number(items), "duration": format_duration(whole)}
+    shown |= {"mean": _say_number(items * seconds / whole), "most": _say_number(max(rates))}
     return Chart(
         name=_("Throughput"),
-        sentence=_throughput_in_words(sum(map(_items, stretches)), whole, most=max(rates), seconds=seconds, unit=unit),
+        sentence=ENDED[unit] % shown,
         bars=bars,
         highest=f"{_say_number(fastest)} / {unit}",
         middle=_say_number(fastest / 2),
@@ -275,26 +285,6 @@ def _say_spent(amount: float, *, is_priced: bool) -> str:
 
 def _times_of_run(whole: float) -> list[str]:
     return ["0", format_duration(whole / 2), format_duration(whole)]
-
-
-def _throughput_in_words(items: float, whole: float, *, most: float, seconds: float, unit: str) -> str:
-    shown = {"number": round(items), "count": _say_number(items), "duration": format_duration(whole)}
-    return ENDED[unit] % (shown | {"mean": _say_number(items * seconds / whole), "most": _say_number(most)})
-
-
-def _rows_of_run(
-    stretches: Sequence[Interval], seconds: float, unit: str, spent: Sequence[str]
-) -> list[tuple[str, str, str, str]]:
-    """Return at most ``MOST_ROWS`` rows, each of as many intervals as it takes."""
-    step = -(-len(stretches) // MOST_ROWS)
-    rows = []
-    for first in range(0, len(stretches), step):
-        group = stretches[first : first + step]
-        rate = sum(map(_items, group)) * seconds / (group[-1].ends - group[0].begins)
-        failed = _say_number(sum(stretch.failed for stretch in group))
-        spent_by_then = spent[first + len(group) - 1]
-        rows.append((format_duration(group[-1].ends), f"{_say_number(rate)} / {unit}", failed, spent_by_then))
-    return rows
 
 
 def _items(stretch: Interval) -> float:

@@ -99,7 +99,12 @@ def comparison_answers(request: HttpRequest, session_id: str, question: int, lef
 
 def _context(session: SessionRecord, question: int, left: int, right: int) -> dict[str, Any]:
     branches = load_branches(session.id)
-    answers = _answers_to(session.id, branches, question)
+    # Those on which the question is answered, or will be, in the order in which they were begun.
+    versions = versions_after(branches.values(), question)
+    rows = Message.objects.filter(session_id=session.id, branch__in=versions, seq__gt=question).order_by()
+    earliest = rows.values("branch").annotate(first=Min("seq")).values("first")
+    said = set(rows.filter(seq__in=earliest).exclude(role="assistant").values_list("branch", flat=True))
+    answers = [branch for branch in versions if branch not in said]
     for branch in (left, right):
         if branch not in answers or left == right:
             raise BranchNotFoundError(branch=branch)
@@ -110,15 +115,6 @@ def _context(session: SessionRecord, question: int, left: int, right: int) -> di
         replace(second, asked_by=first.message_id or second.message_id),
     )
     return {"session": session, "question_seq": question, "left": left, "right": right, "answers": pair}
-
-
-def _answers_to(session_id: str, branches: Mapping[int, Branch], question: int) -> list[int]:
-    """Return the branches on which a question is answered, or will be, in the order in which they were begun."""
-    versions = versions_after(branches.values(), question)
-    rows = Message.objects.filter(session_id=session_id, branch__in=versions, seq__gt=question).order_by()
-    first = rows.values("branch").annotate(first=Min("seq")).values("first")
-    said = set(rows.filter(seq__in=first).exclude(role="assistant").values_list("branch", flat=True))
-    return [branch for branch in versions if branch not in said]
 
 
 def _view(

@@ -157,26 +157,21 @@ def _parse_inline_formula(state: StateInline, silent: bool) -> bool:
         if not state.src.startswith(opening, state.pos):
             continue
         begin = state.pos + len(opening)
-        end = _formula_end(state.src, begin, min(state.posMax, begin + LONGEST), closing)
+        end = state.src.find(closing, begin, min(state.posMax, begin + LONGEST))
         if end < 0:
+            continue
+        formula = state.src[begin:end]
+        if not formula.strip() or "\n\n" in formula:
+            continue
+        is_money = formula[0].isspace() or formula[-1].isspace() or state.src[end + 1 : end + 2].isdigit()
+        if closing == "$" and (is_money or "\n" in formula):
             continue
         if not silent:
             token = state.push(INLINE, "code", 0)
-            token.content, token.markup = state.src[begin:end], opening
+            token.content, token.markup = formula, opening
         state.pos = end + len(closing)
         return True
     return False
-
-
-def _formula_end(text: str, begin: int, limit: int, closing: str) -> int:
-    """Return the index where the formula that begins at ``begin`` ends, or -1 if it is no formula."""
-    end = text.find(closing, begin, limit)
-    if end < 0 or not text[begin:end].strip() or "\n\n" in text[begin:end]:
-        return -1
-    if closing != "$":
-        return end
-    is_money = text[begin].isspace() or text[end - 1].isspace() or text[end + 1 : end + 2].isdigit()
-    return -1 if is_money or "\n" in text[begin:end] else end
 
 
 def _parse_block_formula(state: StateBlock, first: int, last: int, silent: bool) -> bool:

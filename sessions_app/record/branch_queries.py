@@ -68,20 +68,19 @@ def path_through(session: HasBranches, message_id: str) -> Path | None:
 def _path(session_id: str, chosen: int, branches: int, *, branch: int | None, at: int | None) -> Path | None:
     if not branches and not branch:
         return None
-    if branch is None:
-        branch = chosen if at is None else _chosen_at(session_id, at)
+    if branch is None and at is None:
+        branch = chosen
+    elif branch is None:
+        # The newest message tells, unless a branch was chosen after it.
+        branch, seq = next(iter(fetch(_NEWEST_MESSAGE, [session_id, at])), (0, 0))
+        of_choice = EventType.BRANCH_CHOSEN.value
+        events = Event.objects.filter(session_id=session_id, seq__gt=seq, seq__lte=at, type=of_choice)
+        body = events.order_by("-seq").values_list("body", flat=True).first()
+        branch = int(branch if body is None else json.loads(body)["branch"])
     try:
         return path_to(load_branches(session_id), branch)
     except KeyError as error:
         raise BranchNotFoundError(branch=branch) from error
-
-
-def _chosen_at(session_id: str, at: int) -> int:
-    """The newest message tells, unless a branch was chosen after it."""
-    branch, seq = next(iter(fetch(_NEWEST_MESSAGE, [session_id, at])), (0, 0))
-    events = Event.objects.filter(session_id=session_id, seq__gt=seq, seq__lte=at, type=EventType.BRANCH_CHOSEN.value)
-    body = events.order_by("-seq").values_list("body", flat=True).first()
-    return int(branch if body is None else json.loads(body)["branch"])
 
 
 def in_stretches(stretches: Iterable[Stretch], seq: str) -> tuple[str, list[Any]]:

@@ -224,22 +224,18 @@ def part_of(columns: Sequence[Any]) -> StoredPart:
             data=decode_text(content),
         )
     else:
-        part = _rarer_part(part_type, decode_text(content), decode_text(label))
+        text, label = decode_text(content), decode_text(label)
+        if part_type == "data":
+            part = DataPart(label=label, text=text)
+        elif part_type == "patch":
+            part = PatchPart(unified_diff=text, files_changed=tuple(name for name in label.split(",") if name))
+        elif part_type == "refusal":
+            part = RefusalPart(text=text)
+        elif part_type == "provider":
+            part = ProviderPart.read_label(label, text)
+        else:
+            part = read_json_part(part_type, text) or UnknownPart(type=part_type, data=text, label=label)
     return StoredPart(id=id, index=index, part=part, token_estimate=tokens + (result_tokens or 0))
-
-
-def _rarer_part(part_type: str, content: str, label: str) -> Part:
-    match part_type:
-        case "data":
-            return DataPart(label=label, text=content)
-        case "patch":
-            return PatchPart(unified_diff=content, files_changed=tuple(name for name in label.split(",") if name))
-        case "refusal":
-            return RefusalPart(text=content)
-        case "provider":
-            return ProviderPart.read_label(label, content)
-        case _:
-            return read_json_part(part_type, content) or UnknownPart(type=part_type, data=content, label=label)
 
 
 def read_json_part(part_type: str, content: str) -> Part | None:

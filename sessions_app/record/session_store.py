@@ -164,10 +164,14 @@ def create_session(
     peer_name = values.get("peer_name", "") if values.get("host_mode") else ""
     with durable_transaction(), _named_once(values.get("external_id", ""), peer_name):
         of_temporary = _check_ids(session_id, parent_id)
+        organisation = RawSQL("(SELECT p.organisation_id FROM sessions p WHERE p.id = %s)", [parent_id])
+        if not parent_id:
+            ref_of(owner.pk)  # an account that was made past Django is in none until now
+            organisation = RawSQL(HOME, [owner.pk])  # noqa: S611 - a constant
         session = Session.objects.create(
             id=session_id or new_id("sess"),
             owner_id=owner.pk,
-            organisation_id=_organisation(owner, parent_id),
+            organisation_id=organisation,
             parent_id=parent_id,
             model=model,
             created_at=created_at or now,
@@ -193,13 +197,6 @@ def _check_ids(session_id: str | None, parent_id: str | None) -> bool:
     if parent is None:
         raise SessionNotFoundError(session_id=parent_id)
     return parent[0] and parent[1] is None
-
-
-def _organisation(owner: AbstractBaseUser, parent_id: str | None) -> RawSQL:
-    if parent_id:
-        return RawSQL("(SELECT p.organisation_id FROM sessions p WHERE p.id = %s)", [parent_id])
-    ref_of(owner.pk)  # an account that was made past Django is in none until now
-    return RawSQL(HOME, [owner.pk])  # noqa: S611 - a constant
 
 
 def _publish_created(session: Session) -> None:

@@ -281,7 +281,13 @@ def load_steps(session_id: str, turn_id: str, *, after: int, limit: int) -> list
     rows = Message.objects.filter(session_id=session_id, turn_id=turn_id, seq__gt=after).order_by("seq")
     messages = list(rows[:limit])
     ids = [row.id for row in messages]
-    calls, tools = _calls_of(turn_id, ids, with_messageless=after == 0), _tools_of(ids)
+    # Those that wrote no message are shown where the turn begins.
+    whose = Q(message_id__in=ids) if after else Q(message_id__in=ids) | Q(message__isnull=True)
+    asked = ModelCall.objects.filter(whose, turn_id=turn_id).defer("manifest", "parameters")
+    calls: defaultdict[str | None, list[CallHeading]] = defaultdict(list)
+    for call in asked.order_by("created_at", "id"):
+        calls[call.message_id].append(record_of(CallHeading, call, usage=usage_of(call)))
+    tools = _tools_of(ids)
     openings = openings_of(MessagePart.objects.filter(message_id__in=ids), "message_id")
     return [
         record_of(
@@ -291,25 +297,11 @@ def load_steps(session_id: str, turn_id: str, *, after: int, limit: int) -> list
             error_message=error_of(row),
             usage=usage_of(row),
             opening=openings.get(row.id, ""),
-            # Calls that wrote no message are shown where the turn begins.
             calls=(*calls[row.id], *(calls[None] if row.id == ids[0] else [])),
             tools=tuple(tools[row.id]),
         )
         for row in messages
     ]
-
-
-def _calls_of(
-    turn_id: str, ids: Sequence[str], *, with_messageless: bool
-) -> defaultdict[str | None, list[CallHeading]]:
-    whose = Q(message_id__in=ids)
-    if with_messageless:
-        whose |= Q(message__isnull=True)
-    asked = ModelCall.objects.filter(whose, turn_id=turn_id).defer("manifest", "parameters")
-    calls: defaultdict[str | None, list[CallHeading]] = defaultdict(list)
-    for call in asked.order_by("created_at", "id"):
-        calls[call.message_id].append(record_of(CallHeading, call, usage=usage_of(call)))
-    return calls
 
 
 def _tools_of(ids: Sequence[str]) -> defaultdict[str, list[ToolStep]]:

@@ -234,31 +234,17 @@ def _allowed(
         beside = []
     inside = [place for place in beside if first <= place % SESSION <= last]
     if scope.filters and inside:
-        inside = _passing(scope, inside, sessions)
+        narrowed = list(scope.filters.conditions(owner_id=scope.owner_id, session_id=scope.session_id))
+        pairs = ", ".join(["(%s, %s)"] * len(inside))
+        values = [value for place in inside for value in (sessions[place // SESSION], place % SESSION)]
+        values += [value for _, given in narrowed for value in given]
+        rows = fetch(_PASSING.format(places=pairs) + " AND ".join(condition for condition, _ in narrowed), values)
+        passing = {(session_id, seq) for session_id, seq in rows}
+        inside = [place for place in inside if (sessions[place // SESSION], place % SESSION) in passing]
     if scope.stretches:
         there = are_in(scope.stretches, [(turns[place].branch, place % SESSION) for place in inside])
         inside = [place for place, is_there in zip(inside, there, strict=True) if is_there]
     return [place for place in candidates if place in found] + inside
-
-
-def _passing(scope: Scope, places: Sequence[Place], sessions: Sequence[str]) -> list[Place]:
-    """Return those messages that a scope's filters let through."""
-    narrowed = list(scope.filters.conditions(owner_id=scope.owner_id, session_id=scope.session_id))
-    pairs = ", ".join(["(%s, %s)"] * len(places))
-    values = [value for place in places for value in (sessions[place // SESSION], place % SESSION)]
-    values += [value for _, given in narrowed for value in given]
-    found = fetch(_PASSING.format(places=pairs) + " AND ".join(condition for condition, _ in narrowed), values)
-    passing = {(session_id, seq) for session_id, seq in found}
-    return [place for place in places if (sessions[place // SESSION], place % SESSION) in passing]
-
-
-def _best_entries(found: Finding, places: Collection[Place]) -> dict[Place, int]:
-    """Return the index entry of each place that has most of the question; a place that has none of it has none."""
-    scores: dict[tuple[Place, int], float] = defaultdict(float)
-    for term, place, entry, _ in found.postings:
-        if place in places:
-            scores[place, entry] += found.weights[term]
-    return dict(sorted(scores, key=lambda key: (scores[key], -key[1])))
 
 
 def _folded_names(sessions: Iterable[str]) -> dict[str, dict[str, str]]:
@@ -303,9 +289,13 @@ def _place_of(cursor: str) -> tuple[int, int]:
 
 def _candidates(found: Finding, ranked: Iterable[Ranked]) -> dict[Place, Candidate]:
     """Return the texts of hits by their places, in order: that with most of the question, or what the message says."""
-    places = [place for place, _ in ranked]
-    best = _best_entries(found, set(places))
-    ids = {place: best.get(place) for place in places}
+    ids: dict[Place, int | None] = {place: None for place, _ in ranked}
+    scores: dict[tuple[Place, int], float] = defaultdict(float)
+    for term, place, entry, _ in found.postings:
+        if place in ids:
+            scores[place, entry] += found.weights[term]
+    # A place that has nothing of the question keeps none.
+    ids |= dict(sorted(scores, key=lambda key: (scores[key], -key[1])))
     entries = [id for id in ids.values() if id is not None]
     by_place: dict[Place, Candidate] = {}
     if entries:

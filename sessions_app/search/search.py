@@ -255,21 +255,20 @@ def condition_of(scope: Scope) -> tuple[str, list[Any]]:
         wanted[f"EXISTS (SELECT 1 FROM sessions s WHERE {own})"] = scope.owner_id
     used = {condition: value for condition, value in wanted.items() if value is not None or "%s" not in condition}
     narrowed = list(scope.filters.conditions(owner_id=scope.owner_id, session_id=scope.session_id))
-    on_path, places = _on_path(scope.stretches) if scope.stretches else ("", [])
     values = [value for value in used.values() if value is not None]
     values += [value for _, given in narrowed for value in given]
     conditions = [*used, *(condition for condition, _ in narrowed)]
-    return "".join(f" AND {condition}" for condition in conditions) + on_path, [*values, *places]
-
-
-def _on_path(stretches: Sequence[Stretch]) -> tuple[str, list[Any]]:
-    # In groups, since SQLite allows expressions of depth 1,000.
-    one, size = "(b.branch = %s AND b.seq BETWEEN %s AND %s)", 200
-    groups = [" OR ".join([one] * len(stretches[start : start + size])) for start in range(0, len(stretches), size)]
-    ends = "SELECT COUNT(*) FROM messages b WHERE b.session_id = e.session_id AND b.seq IN (e.first_seq, e.last_seq)"
-    is_there = " OR ".join(f"({group})" for group in groups)
-    condition = f" AND ({ends} AND ({is_there})) = CASE WHEN e.first_seq = e.last_seq THEN 1 ELSE 2 END"
-    return condition, [value for stretch in stretches for value in stretch]
+    if stretches := scope.stretches:
+        # In groups, since SQLite allows expressions of depth 1,000.
+        one, size = "(b.branch = %s AND b.seq BETWEEN %s AND %s)", 200
+        groups = [" OR ".join([one] * len(stretches[start : start + size])) for start in range(0, len(stretches), size)]
+        ends = (
+            "SELECT COUNT(*) FROM messages b WHERE b.session_id = e.session_id AND b.seq IN (e.first_seq, e.last_seq)"
+        )
+        is_there = " OR ".join(f"({group})" for group in groups)
+        conditions += [f"({ends} AND ({is_there})) = CASE WHEN e.first_seq = e.last_seq THEN 1 ELSE 2 END"]
+        values += [value for stretch in stretches for value in stretch]
+    return "".join(f" AND {condition}" for condition in conditions), values
 
 
 def with_texts(cursor: Any, entries: list[Any]) -> list[Candidate]:

@@ -42,31 +42,29 @@ class Observed:
     def __init__(self, terms: Sequence[Term], *, compactions: Combinable) -> None:
         """:param compactions: the number of a session's completed compactions; its table belongs to another app"""
         self.cut_words: list[str] = []  # of which only the newest texts were looked at
-        self._measures = MEASURES | {"compactions": compactions}
+        measures = MEASURES | {"compactions": compactions}
         self.rows: QuerySet[Any] = visible_sessions()
         words = [name.text for term in terms if not term.name and not term.is_negated for name in term.names]
         if words:
             self.rows = self.rows.filter(self._said(" ".join(words), _owners(terms)))
         for term in terms:
-            if term.name or term.is_negated:
-                self._narrow(term)
-
-    def _narrow(self, term: Term) -> None:
-        compared = {term.name}
-        if term.name == "is":
-            compared = {name for kind in term.names for name in _NEEDED.get(kind.text, ())}
-        for name in compared & self._measures.keys():
-            self.rows = self.rows.alias(**{name: self._measures[name]})
-        if not term.name:
-            condition = self._said(term.names[0].text, _owners(()))
-        elif term.name in _CONDITIONS:
-            condition = _CONDITIONS[term.name](term.names)
-        elif term.time is not None:
-            condition = Q(updated_at__gte=term.time) if term.name == "after" else Q(updated_at__lt=term.time)
-        else:
-            column = _COLUMNS.get(term.name, term.name)
-            condition = Q(**{f"{column}{_COMPARED[term.sign]}": term.number})
-        self.rows = self.rows.filter(~Q(condition) if term.is_negated else Q(condition))
+            if not term.name and not term.is_negated:
+                continue
+            compared = {term.name}
+            if term.name == "is":
+                compared = {name for kind in term.names for name in _NEEDED.get(kind.text, ())}
+            for name in compared & measures.keys():
+                self.rows = self.rows.alias(**{name: measures[name]})
+            if not term.name:
+                condition = self._said(term.names[0].text, _owners(()))
+            elif term.name in _CONDITIONS:
+                condition = _CONDITIONS[term.name](term.names)
+            elif term.time is not None:
+                condition = Q(updated_at__gte=term.time) if term.name == "after" else Q(updated_at__lt=term.time)
+            else:
+                column = _COLUMNS.get(term.name, term.name)
+                condition = Q(**{f"{column}{_COMPARED[term.sign]}": term.number})
+            self.rows = self.rows.filter(~Q(condition) if term.is_negated else Q(condition))
 
     def _said(self, words: str, owners: Collection[int]) -> Q:
         """Return the condition that one text of a session has all these words."""

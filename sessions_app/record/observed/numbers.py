@@ -71,7 +71,10 @@ def load_course(observed: Observed, *, since: datetime, until: datetime, step: S
     by_time = {}
     for key, *numbers in sums:
         counted = [*map(int, numbers), *took.get(key, ())]
-        by_time[_time_of(key)] = Numbers(**dict(zip(Numbers.__slots__, counted, strict=False)))
+        at = key
+        if isinstance(key, str):  # on SQLite
+            at = datetime.fromisoformat(f"{key}{':00' if len(key) > 10 else ' 00:00'}+00:00")
+        by_time[at.astimezone(UTC)] = Numbers(**dict(zip(Numbers.__slots__, counted, strict=False)))
     is_cut = sum(numbers.calls for numbers in by_time.values()) == MOST_CALLS
     return Course(by_time=by_time, since=min(by_time) if is_cut else None)
 
@@ -99,9 +102,3 @@ def times_between(since: datetime, until: datetime, step: Step) -> list[datetime
     first = first.replace(hour=0) if step is Step.DAY else first
     count = -(-(until - first) // length)
     return [first + number * length for number in range(count)]
-
-
-def _time_of(at: str | datetime) -> datetime:
-    if isinstance(at, datetime):
-        return at.astimezone(UTC)
-    return datetime.fromisoformat(f"{at}{':00' if len(at) > 10 else ' 00:00'}+00:00")

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from django.db.models import Count, F, Q, Sum
 from django.db.models.expressions import Combinable
@@ -80,16 +79,10 @@ def load_observed(ids: Sequence[str], *, compactions: Combinable) -> list[Observ
         state=MEASURES["state"],
         compactions=compactions,
     )
-    tokens = Coalesce(Sum(Coalesce(F("tokens_input"), 0) + Coalesce(F("tokens_output"), 0)), 0)
-    calls = ModelCall.objects.filter(session__in=ids).order_by().values_list("session_id")
-    taken = calls.annotate(calls=Count("*"), taken=tokens, cost=Coalesce(Sum("cost_micros"), 0))
+    both = Coalesce(Sum(Coalesce(F("tokens_input"), 0) + Coalesce(F("tokens_output"), 0)), 0)
+    made = ModelCall.objects.filter(session__in=ids).order_by().values_list("session_id")
+    taken = made.annotate(calls=Count("*"), taken=both, cost=Coalesce(Sum("cost_micros"), 0))
     sums = {id: numbers for id, *numbers in taken}
-    errors = _errors_of(ids)
-    rows = {row.id: row for row in found.defer("system_prompt", "assistant_instructions", "labels", "config")}
-    return [_observed(rows[id], sums.get(id, (0, 0, 0)), errors.get(id, 0)) for id in ids if id in rows]
-
-
-def _errors_of(ids: Sequence[str]) -> dict[str, int]:
     places = ", ".join(["%s"] * len(ids))
     # A turn that failed because its call did is one error.
     failed = (
@@ -97,21 +90,24 @@ def _errors_of(ids: Sequence[str]) -> dict[str, int]:
         " SELECT session_id, COALESCE(turn_id, id) FROM model_calls"
         f" WHERE error_code IS NOT NULL AND session_id IN ({places})"
     )
-    return dict(fetch(f"SELECT session_id, COUNT(*) FROM ({failed}) AS failed GROUP BY session_id", [*ids, *ids]))
-
-
-def _observed(row: Any, sums: Sequence[int], errors: int) -> ObservedSession:
-    calls, tokens, cost = sums
-    return record_of(
-        ObservedSession,
-        row,
-        organisation=row.slug,
-        messages=row.message_seq,
-        turns=row.turn_seq,
-        calls=calls,
-        tokens=tokens,
-        cost_micros=cost,
-        errors=errors,
-        is_archived=row.archived_at is not None,
-        is_temporary=row.began_temporary and row.kept_at is None,
-    )
+    counted = fetch(f"SELECT session_id, COUNT(*) FROM ({failed}) AS failed GROUP BY session_id", [*ids, *ids])
+    errors: dict[str, int] = dict(counted)
+    rows = {row.id: row for row in found.defer("system_prompt", "assistant_instructions", "labels", "config")}
+    sessions = []
+    for row in [rows[id] for id in ids if id in rows]:
+        calls, tokens, cost = sums.get(row.id, (0, 0, 0))
+        session = record_of(
+            ObservedSession,
+            row,
+            organisation=row.slug,
+            messages=row.message_seq,
+            turns=row.turn_seq,
+            calls=calls,
+            tokens=tokens,
+            cost_micros=cost,
+            errors=errors.get(row.id, 0),
+            is_archived=row.archived_at is not None,
+            is_temporary=row.began_temporary and row.kept_at is None,
+        )
+        sessions.append(session)
+    return sessions
