@@ -289,13 +289,13 @@ def _place_of(cursor: str) -> tuple[int, int]:
 
 def _candidates(found: Finding, ranked: Iterable[Ranked]) -> dict[Place, Candidate]:
     """Return the texts of hits by their places, in order: that with most of the question, or what the message says."""
-    ids: dict[Place, int | None] = {place: None for place, _ in ranked}
+    places = dict.fromkeys(place for place, _ in ranked)
     scores: dict[tuple[Place, int], float] = defaultdict(float)
     for term, place, entry, _ in found.postings:
-        if place in ids:
+        if place in places:
             scores[place, entry] += found.weights[term]
-    # A place that has nothing of the question keeps none.
-    ids |= dict(sorted(scores, key=lambda key: (scores[key], -key[1])))
+    best = dict(sorted(scores, key=lambda key: (scores[key], -key[1])))
+    ids = {place: best.get(place) for place in places}  # a place that has nothing of the question has none
     entries = [id for id in ids.values() if id is not None]
     by_place: dict[Place, Candidate] = {}
     if entries:
