@@ -68,12 +68,23 @@ class ConvertKeys(Operation):
     ) -> None:
         editor: Any = schema_editor  # what is used of it is private in part
         changes = list(_changes(editor, from_state, to_state))
-        for change in changes:
-            _drop_indexes(editor, change)
+        for old, new in changes:
+            declared = {index.name for index in old.model._meta.indexes}
+            found = editor._constraint_names(old.model, [old.column], index=True, unique=False, exclude=declared)
+            is_for_like = editor._create_index_name(old.model._meta.db_table, [old.column], suffix="_like").__eq__
+            dropped = found if old.db_index and not new.db_index else filter(is_for_like, found)
+            for name in dropped:
+                editor.execute(editor._delete_index_sql(old.model, name))
         if editor.connection.vendor == "postgresql":
             _convert(editor, [new for old, new in changes if _column(editor, old) != _column(editor, new)])
-        for change in changes:
-            _add_indexes(editor, change)
+        for old, new in changes:
+            statements = []
+            if new.db_index and not old.db_index:
+                statements = editor._field_indexes_sql(new.model, new)
+            elif hasattr(editor, "_create_like_index_sql"):
+                statements = [editor._create_like_index_sql(new.model, new)]
+            for statement in filter(None, statements):
+                editor.execute(statement)
 
     database_backwards = database_forwards
 
@@ -90,29 +101,6 @@ def _changes(editor: Any, from_state: ProjectState, to_state: ProjectState) -> I
 
 def _column(editor: Any, field: Field) -> Any:
     return field.db_parameters(editor.connection)
-
-
-def _drop_indexes(editor: Any, change: _Change) -> None:
-    old, new = change
-    meta = old.model._meta
-    declared = {index.name for index in meta.indexes}
-    found = editor._constraint_names(old.model, [old.column], index=True, unique=False, exclude=declared)
-    is_for_like = editor._create_index_name(meta.db_table, [old.column], suffix="_like").__eq__
-    for name in found:
-        if is_for_like(name) or (old.db_index and not new.db_index):
-            editor.execute(editor._delete_index_sql(old.model, name))
-
-
-def _add_indexes(editor: Any, change: _Change) -> None:
-    old, new = change
-    if new.db_index and not old.db_index:
-        statements = editor._field_indexes_sql(new.model, new)
-    else:
-        statements = (
-            [editor._create_like_index_sql(new.model, new)] if hasattr(editor, "_create_like_index_sql") else []
-        )
-    for statement in filter(None, statements):
-        editor.execute(statement)
 
 
 def _convert(editor: Any, fields: Sequence[Field]) -> None:
