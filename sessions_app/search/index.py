@@ -249,10 +249,12 @@ class Postgresql(Engine):
     def asked(self, cursor: CursorWrapper) -> Iterator[None]:
         """Have the statements of the block find their rows through the index."""
         # The rows are narrow and their words are stored elsewhere, so the planner underrates a sequential scan.
+        is_inside = cursor.db.in_atomic_block
         with transaction.atomic(using=cursor.db.alias):
             cursor.execute("SET LOCAL enable_seqscan = off")
             yield
-            cursor.execute("SET LOCAL enable_seqscan TO DEFAULT")
+            if is_inside:  # else the transaction ends with the block, and the setting with it
+                cursor.execute("SET LOCAL enable_seqscan TO DEFAULT")
 
     def count_of(self, session_id: str) -> tuple[str, Sequence[Any]]:
         select = "SELECT COUNT(*) FROM search_entries WHERE session_id = %s AND words @@ %s::tsquery"

@@ -54,14 +54,17 @@ class Passage:
     """The messages in order; empty for a hit that is no message."""
 
 
-def with_passages(hits: Collection[Hit], texts: Mapping[tuple[str, str], str], *, around: int) -> list[Hit]:
+def with_passages(
+    hits: Collection[Hit], speakers: Mapping[str, Mapping[str, str]], texts: Mapping[tuple[str, str], str], *, around: int
+) -> list[Hit]:
     """Return hits with what is around them. A message that is around several is told with the first of them only.
 
+    :param speakers: the names of ``speakers_of`` the hits' sessions
     :param texts: how a hit's own line is shown, by its row and field, where that is not its snippet
     """
     said = {(hit.session_id, hit.message_seq) for hit in hits if hit.message_id}
     places = {(session, seq + step) for session, seq in said for step in range(-around, around + 1)}
-    told = _told(places, speakers_of({session for session, _ in said}))
+    told = _told(places, speakers)
     known: set[tuple[str, int]] = set()
     found = []
     for hit in hits:

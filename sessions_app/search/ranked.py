@@ -100,6 +100,8 @@ class Finding:
     question: Question
     sessions: list[str]
     """The ids of the sessions; a ``Place`` has the index of its session in this list."""
+    speakers: Mapping[str, Mapping[str, str]]
+    """By session, the names of who speaks in each role."""
     ranked: list[Ranked]
     turns: Mapping[Place, Turn]
     postings: list[Posting]
@@ -117,8 +119,8 @@ def find_ranked(scope: Scope, text: str, *, below: int = NEWEST) -> Finding:
     :param below: only entries of the index with lower ids
     :raises InvalidRequest: the question has no word, or too many characters.
     """
-    names = _folded_names([scope.session_id]) if scope.session_id else {}
-    known = {word for speakers in names.values() for name in speakers.values() for word in name.split()}
+    speakers = speakers_of([scope.session_id]) if scope.session_id else {}
+    known = {word for names in _folded(speakers).values() for name in names.values() for word in name.split()}
     question = parse_question(text, without=known)
     total = messages_in(scope)
     counts, rows = _postings(scope, question, below)
@@ -141,12 +143,14 @@ def find_ranked(scope: Scope, text: str, *, below: int = NEWEST) -> Finding:
     nearest = near.nearest() if near else []
     sessions = list(numbers)
     inside = {sessions[place // SESSION] for place in [*candidates, *nearest] if place >= 0}
-    turns = _turns([*candidates, *nearest], sessions, names or _folded_names(inside))
+    speakers = speakers or speakers_of(inside)
+    turns = _turns([*candidates, *nearest], sessions, _folded(speakers))
     allowed = {*_allowed(scope, candidates, evidence, turns, sessions), *nearest}
     ranked = rank(question, evidence, allowed, turns)
     found = Finding(
         question=question,
         sessions=sessions,
+        speakers=speakers,
         ranked=blend(ranked, near, turns) if near else ranked,
         turns=turns,
         postings=postings,
@@ -193,12 +197,12 @@ def _postings(scope: Scope, question: Question, below: int) -> tuple[list[int], 
     count = " UNION ALL ".join([f"SELECT * FROM ({index.counts.format(limit=MOST_OF_TERM)}) AS one"] * len(queries))
     select = index.select(_POSTING, condition, limit=MOST_OF_TERM)
     with connection.cursor() as cursor, index.asked(cursor):
-        cursor.execute(count, queries)
-        counts = [number for (number,) in cursor.fetchall()]
-        rows = []
-        for term in choose_terms(counts, most=MOST_POSTINGS):
-            cursor.execute(select, [queries[term], below, *values])
-            rows += [(term, row) for row in cursor.fetchall()]
+        counts = [number for (number,) in fetch(count, queries)]
+        terms = choose_terms(counts, most=MOST_POSTINGS)
+        # One statement for all terms, since each way to the server takes as long as reading a rare word.
+        each = [f"SELECT {place} AS place, found.* FROM ({select}) AS found" for place in range(len(terms))]
+        asked = [value for term in terms for value in (queries[term], below, *values)]
+        rows = [(terms[place], row) for place, *row in fetch(" UNION ALL ".join(each), asked)] if terms else []
     return counts, rows
 
 
@@ -247,8 +251,8 @@ def _allowed(
     return [place for place in candidates if place in found] + inside
 
 
-def _folded_names(sessions: Iterable[str]) -> dict[str, dict[str, str]]:
-    return {id: {role: fold(name) for role, name in names.items()} for id, names in speakers_of(sessions).items()}
+def _folded(speakers: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
+    return {id: {role: fold(name) for role, name in names.items()} for id, names in speakers.items()}
 
 
 def search_ranked(scope: Scope, text: str, *, limit: int, cursor: str | None = None, around: int) -> SearchResult:
@@ -268,9 +272,10 @@ def search_ranked(scope: Scope, text: str, *, limit: int, cursor: str | None = N
         (one.source_id, one.field): snippet(one.text, found.question, size=LONGEST_HIT, is_densest=True).text
         for one in candidates
     }
+    hits = hits_of(candidates, found.question, is_densest=True)
     more = skip + limit < len(found.ranked)
     return SearchResult(
-        hits=tuple(with_passages(hits_of(candidates, found.question, is_densest=True), shown, around=around)),
+        hits=tuple(with_passages(hits, found.speakers, shown, around=around)),
         messages_searched=found.total,
         messages_total=found.total,
         cut_off=False,
