@@ -55,7 +55,11 @@ class Passage:
 
 
 def with_passages(
-    hits: Collection[Hit], speakers: Mapping[str, Mapping[str, str]], texts: Mapping[tuple[str, str], str], *, around: int
+    hits: Collection[Hit],
+    speakers: Mapping[str, Mapping[str, str]],
+    texts: Mapping[tuple[str, str], str],
+    *,
+    around: int,
 ) -> list[Hit]:
     """Return hits with what is around them. A message that is around several is told with the first of them only.
 
