@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.search.words import LONGEST_QUERY, parse_words
-from sessions_app.search.passages import speakers_of, with_passages
+from sessions_app.search.passages import with_passages
 from sessions_app.search.ranked import search_ranked
 from sessions_app.search.search import Mode, Scope, SearchResult, search
 
@@ -38,8 +38,7 @@ def answer(
         exact: Mode = "regex" if mode == "regex" else "text"
         found = search(scope, text, mode=exact, limit=limit, cursor=cursor)
         if mode == "regex" or cursor or found.hits or found.more:
-            speakers = speakers_of({hit.session_id for hit in found.hits if hit.message_id})
-            return replace(found, hits=tuple(with_passages(found.hits, speakers, {}, around=around or 0)))
+            return replace(found, hits=tuple(with_passages(found.hits, {}, around=around or 0)))
     ranked = search_ranked(scope, text, limit=limit, cursor=cursor, around=AROUND if around is None else around)
     why = NOTHING_EXACT if ranked.hits and not is_ranked else ""
     return replace(ranked, note=" ".join(filter(None, (why, ranked.note))))

@@ -56,19 +56,19 @@ class Passage:
 
 def with_passages(
     hits: Collection[Hit],
-    speakers: Mapping[str, Mapping[str, str]],
     texts: Mapping[tuple[str, str], str],
     *,
     around: int,
+    speakers: Mapping[str, Mapping[str, str]] | None = None,
 ) -> list[Hit]:
     """Return hits with what is around them. A message that is around several is told with the first of them only.
 
-    :param speakers: the names of ``speakers_of`` the hits' sessions
     :param texts: how a hit's own line is shown, by its row and field, where that is not its snippet
+    :param speakers: what ``speakers_of`` returns for their sessions, where the caller has read it
     """
     said = {(hit.session_id, hit.message_seq) for hit in hits if hit.message_id}
     places = {(session, seq + step) for session, seq in said for step in range(-around, around + 1)}
-    told = _told(places, speakers)
+    told = _told(places, speakers or speakers_of({session for session, _ in said}))
     known: set[tuple[str, int]] = set()
     found = []
     for hit in hits:

@@ -275,7 +275,7 @@ def search_ranked(scope: Scope, text: str, *, limit: int, cursor: str | None = N
     hits = hits_of(candidates, found.question, is_densest=True)
     more = skip + limit < len(found.ranked)
     return SearchResult(
-        hits=tuple(with_passages(hits, found.speakers, shown, around=around)),
+        hits=tuple(with_passages(hits, shown, around=around, speakers=found.speakers)),
         messages_searched=found.total,
         messages_total=found.total,
         cut_off=False,
