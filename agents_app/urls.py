@@ -2,7 +2,7 @@ from django.urls import path
 
 from agents_app.maps import views as operator_views
 from agents_app.tools import pages
-from agents_app.turns import assistant_pages, project_pages, session_settings
+from agents_app.turns import default_pages, session_settings
 from agents_app.turns import pages as turn_pages
 
 ITEM = "runs/<str:run_id>/items/<int:number>/"
@@ -24,13 +24,13 @@ urlpatterns = [
     path(f"{ITEM}input/", operator_views.item_input, name="run-item-input"),
     path(f"{ITEM}tries/<int:attempt>/output/", operator_views.try_output, name="run-try-output"),
     path(f"{ITEM}tries/<int:attempt>/prompt/", operator_views.try_prompt, name="run-try-prompt"),
-    path("assistants/", assistant_pages.assistant_list, name="assistants"),
-    path("assistants/add/", assistant_pages.assistant_add, name="assistant-add"),
-    path("assistants/<str:assistant_id>/", assistant_pages.assistant_page, name="assistant"),
-    path("assistants/<str:assistant_id>/change/", assistant_pages.assistant_change, name="assistant-change"),
-    path("assistants/<str:assistant_id>/remove/", assistant_pages.assistant_remove, name="assistant-remove"),
-    path("projects/<str:project_id>/settings/", project_pages.project_settings, name="project-settings"),
-    path("projects/<str:project_id>/change/", project_pages.project_change, name="project-change"),
+    path("assistants/", default_pages.assistant_list, name="assistants"),
+    path("assistants/add/", default_pages.assistant_add, name="assistant-add"),
+    path("assistants/<str:assistant_id>/", default_pages.assistant_page, name="assistant"),
+    path("assistants/<str:assistant_id>/change/", default_pages.assistant_change, name="assistant-change"),
+    path("assistants/<str:assistant_id>/remove/", default_pages.assistant_remove, name="assistant-remove"),
+    path("projects/<str:project_id>/settings/", default_pages.project_settings, name="project-settings"),
+    path("projects/<str:project_id>/change/", default_pages.project_change, name="project-change"),
     path("sessions/<str:session_id>/settings/", session_settings.session_settings, name="session-settings"),
     path("sessions/<str:session_id>/branch/choose/", turn_pages.choose_branch, name="choose-branch"),
     path("sessions/<str:session_id>/messages/<str:message_id>/compare/", turn_pages.ask_another, name="ask-another"),

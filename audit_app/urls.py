@@ -4,7 +4,6 @@ from django.urls import path
 
 from audit_app import api, health, ledger
 from audit_app.evaluation import views as evaluations
-from audit_app.observe import saved_views
 from audit_app.observe import views as observe
 
 INSPECT = "sessions/<str:session_id>/inspect"
@@ -16,9 +15,9 @@ urlpatterns = [
     path("observe/numbers/", observe.observe_numbers, name="observe-numbers"),
     path("observe/sessions.csv", observe.observe_csv, name="observe-csv"),
     path("observe/rows/", observe.observe_rows, name="observe-rows"),
-    path("observe/views/", saved_views.save, name="observe-save"),
-    path("observe/views/<str:view_id>/name/", saved_views.rename, name="observe-rename"),
-    path("observe/views/<str:view_id>/delete/", saved_views.delete, name="observe-delete"),
+    path("observe/views/", observe.saved_view_add, name="observe-save"),
+    path("observe/views/<str:view_id>/name/", observe.saved_view_rename, name="observe-rename"),
+    path("observe/views/<str:view_id>/delete/", observe.saved_view_remove, name="observe-delete"),
     path("evaluations/", evaluations.evaluation_list, name="evaluations"),
     path("evaluations/start/", evaluations.start_evaluation, name="start-evaluation"),
     path("evaluations/<str:report_id>/", evaluations.evaluation, name="evaluation"),

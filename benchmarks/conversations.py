@@ -14,7 +14,7 @@ from statistics import median
 
 from django.contrib.auth.models import User
 
-from audit_app.evaluation.living import Life, live
+from audit_app.evaluation.work import Life, live
 from compaction_app.context.fidelity import items_of_summary
 from compaction_app.context.state import build_context, load_meter, load_state
 from compaction_app.queries import list_runs, list_summaries

@@ -24,8 +24,7 @@ from mnesis_core.search.observation import parse_observation
 from mnesis_core.search.words import words_of
 from sessions_app.record import message_store, session_store, turn_store
 from sessions_app.record.change import change
-from sessions_app.record.observed.conditions import Observed
-from sessions_app.record.observed.sessions import list_observed
+from sessions_app.record.observed import Observed, list_observed
 from sessions_app.search.index import stored_words
 from sessions_app.search.search import ENTRY, with_texts
 

@@ -47,10 +47,9 @@ from mnesis_core.transcripts import FORMATS
 from sessions_app.llm.model_store import put_model
 from sessions_app.models import Message, Session
 from sessions_app.record.histories import store_transcripts
-from sessions_app.search.nearness import REST
-from sessions_app.search.ranked import find_ranked
+from sessions_app.search.ranked import EMBEDDING, find_ranked
 from sessions_app.search.search import Scope
-from sessions_app.search.vectors import fill
+from sessions_app.search.vector_store import fill
 from tests.support.material.samples import FOLDER, LOCOMO
 
 DEPTHS = (5, 10, 20)
@@ -111,7 +110,7 @@ def _make_vectors(model: str) -> None:
         entered_on_host=True,
     )
     put_model(spec, api_key_env="")
-    REST.until = 0.0  # The rows before were measured without the model.
+    EMBEDDING.until = 0.0  # The rows before were measured without the model.
     while fill():
         pass
 

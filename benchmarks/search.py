@@ -19,7 +19,7 @@ from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.messages import Message, TextPart
 from sessions_app.record import message_store, session_store, turn_store
 from sessions_app.record.change import change
-from sessions_app.search.answers import answer
+from sessions_app.search.ranked import answer
 from sessions_app.search.search import Scope
 
 TOKENS = 1_000_000

@@ -33,7 +33,7 @@ from compaction_app.templatetags.compaction import span_name, summary_name
 from mnesis_core.compaction.dag import Node, difference
 from mnesis_core.compaction.selection import Outcome
 from mnesis_core.errors import CallNotFoundError, SessionNotFoundError
-from mnesis_core.facts.values import state_of
+from mnesis_core.facts import state_of
 from mnesis_core.llm.tokens import describe_count
 from mnesis_core.records import CallRecord, ContextItemRecord
 from mnesis_core.text import excerpt

@@ -13,9 +13,8 @@ from pydantic import Field as PydanticField
 
 from compaction_app import queries, revise
 from compaction_app.compact import compact_now, request_manual
-from compaction_app.context.comparison import compare_calls
 from compaction_app.context.fidelity import load_fidelity
-from compaction_app.context.manifests import with_manifests
+from compaction_app.context.manifests import compare_calls, with_manifests
 from compaction_app.context.state import rebuild_payload
 from compaction_app.facts.api import router as facts_router
 from compaction_app.lineage.api import router as lineage_router

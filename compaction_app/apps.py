@@ -9,7 +9,7 @@ class CompactionConfig(AppConfig):
 
     def ready(self) -> None:
         # Here, not above: apps.py is read before any model can be made.
-        from compaction_app.facts.imports import keep_facts
+        from compaction_app.facts.copies import keep_facts
         from sessions_app.llm.limits import drawing_for_search
         from sessions_app.record import histories
         from sessions_app.search import index, rest

@@ -22,9 +22,9 @@ from django_q.tasks import async_task
 from compaction_app import store
 from compaction_app.context.refills import find_refill
 from compaction_app.context.state import ContextState, Frame, load_state, meter_of, read_state, size_of
-from compaction_app.facts.held import copy_held_facts
+from compaction_app.facts.copies import copy_held_facts
 from compaction_app.facts.reflect import request_reflection, wake_forgotten
-from compaction_app.lineage.align import request_alignment
+from compaction_app.lineage.claims import request_alignment
 from compaction_app.models import LIVE
 from compaction_app.queries import has_changed, is_free_to_claim, last_run, live_run, load_run, stale_runs
 from compaction_app.summary_requests import Work, ask_for_summary
@@ -39,9 +39,9 @@ from mnesis_core.compaction.selection import (
     outcome,
 )
 from mnesis_core.compaction.transcript import piece_limit
+from mnesis_core.context.additions import Refill
 from mnesis_core.context.branches import LINE
 from mnesis_core.context.fitting import Pressure, Reason, Size, Trigger, pressure, should_compact
-from mnesis_core.context.refill import Refill
 from mnesis_core.errors import (
     CompactionBusy,
     ContextChanged,

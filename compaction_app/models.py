@@ -9,7 +9,7 @@ from django.db.models import Q
 
 from mnesis_core.compaction.lineage import Support
 from mnesis_core.events import new_salt
-from mnesis_core.facts.values import FORBIDDEN, USUAL_SALIENCE, FactKind, FactMethod, FactScope, HeldFor
+from mnesis_core.facts import FORBIDDEN, USUAL_SALIENCE, FactKind, FactMethod, FactScope, HeldFor
 from sessions_app.database.fields import EncodedJSONField, EncodedTextField, IdField
 from sessions_app.database.guards.rules import AppendOnlyModel, Rules
 

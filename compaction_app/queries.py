@@ -29,14 +29,14 @@ from compaction_app.models import (
     SummaryTry,
 )
 from mnesis_core.compaction.dag import Cost, Cover, Graph, Node, PreviewRecord, Span, check_cover, runs_of, slices_of
+from mnesis_core.context.additions import Refill, read_refill
 from mnesis_core.context.branches import Path
 from mnesis_core.context.entries import SummaryEntry
 from mnesis_core.context.fitting import LastRun
-from mnesis_core.context.refill import Refill, read_refill
 from mnesis_core.context.replay import Projection
 from mnesis_core.errors import CompactionNotFoundError, PreviewNotFoundError, SummaryNotFoundError
 from mnesis_core.events import EventType
-from mnesis_core.facts.values import FactRecord, HeldFor, state_of
+from mnesis_core.facts import FactRecord, HeldFor, state_of
 from mnesis_core.files.references import find_file_ids
 from mnesis_core.messages import StoredMessage
 from mnesis_core.records import AttemptRecord, RunRecord, SummaryRecord, UsageRecord, record_of

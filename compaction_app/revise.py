@@ -16,7 +16,7 @@ from compaction_app import queries, store
 from compaction_app.context.fidelity import bound_of
 from compaction_app.context.state import ContextState, load_state
 from compaction_app.facts.reflect import request_reflection
-from compaction_app.lineage.align import request_alignment
+from compaction_app.lineage.claims import request_alignment
 from compaction_app.store import Revision
 from compaction_app.summary_requests import Work, ask_for_summary
 from mnesis_core.compaction.dag import Graph, Node, PreviewRecord, difference, order_of_work

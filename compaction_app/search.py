@@ -33,7 +33,7 @@ from mnesis_core.messages import (
     RefusalPart,
 )
 from mnesis_core.records import PartPlace
-from mnesis_core.search.questions import LONGEST_QUESTION
+from mnesis_core.search.ranking import LONGEST_QUESTION
 from mnesis_core.text import printable
 from sessions_app.callers import Asker, owner_id
 from sessions_app.operations import by_name
@@ -41,13 +41,12 @@ from sessions_app.pages.formats import error_text, format_number
 from sessions_app.pages.markdown import show_invisible, shown_title
 from sessions_app.pages.views import reader_of, signed_in
 from sessions_app.record.message_queries import places_of_parts
-from sessions_app.record.projects.project_queries import load_project
+from sessions_app.record.project_store import load_project
 from sessions_app.record.session_queries import load_session
 from sessions_app.schemas import ErrorOut, Out, Text
-from sessions_app.search.answers import MOST_AROUND, answer
-from sessions_app.search.filters import EVERYTHING, Filters, read_filters
 from sessions_app.search.index import CALLS
-from sessions_app.search.search import Hit, Kind, Line, Mode, Scope, SearchResult
+from sessions_app.search.ranked import MOST_AROUND, answer
+from sessions_app.search.search import EVERYTHING, Filters, Hit, Kind, Line, Mode, Scope, SearchResult, read_filters
 
 router = Router(tags=["search"])
 

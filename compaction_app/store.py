@@ -1,4 +1,5 @@
-"""Writes of compactions, of the attempts at summaries, of summaries and of their revisions and previews.
+"""Writes of compactions, of the attempts at summaries, of summaries with their claims, and of their revisions and
+previews.
 
 A compaction is ``queued``, then ``running`` under a lease, then ``completed``, ``failed`` or ``superseded``. Each claim
 has a number of its own, the fence: what a process writes that was given up for dead is refused by it (decision 20).
@@ -16,6 +17,7 @@ from django.utils import timezone
 
 from compaction_app.models import (
     LIVE,
+    Claim,
     CompactionRun,
     Freshness,
     RunState,
@@ -25,8 +27,10 @@ from compaction_app.models import (
     SummaryTry,
 )
 from compaction_app.queries import load_graph
+from mnesis_core.compaction import lineage
+from mnesis_core.compaction.lineage import Support
 from mnesis_core.compaction.requests import Attempt
-from mnesis_core.context.refill import Refill
+from mnesis_core.context.additions import Refill
 from mnesis_core.errors import (
     CompactionAbandoned,
     ContextChanged,
@@ -55,6 +59,7 @@ LOST_AFTER = timedelta(seconds=30)  # a queued compaction not claimed by then lo
 # fill up.
 WAKE_AGAIN_AFTER, WAKE_AGAIN_AT_LAST_AFTER = timedelta(minutes=5), timedelta(hours=1)
 LONGEST_ERROR = 1_000  # characters of an error's message that are kept
+_CLAIMS = Table(Claim)
 
 
 def record_attempt(
@@ -386,3 +391,39 @@ def _mark_freshness(record: Change, *, because: str) -> None:
             fresh=changed[Freshness.FRESH],
             because=because,
         )
+
+
+# Writes of claims: the sentences of a summary and the places that they rest on.
+
+
+def record_claims(
+    record: Change, summary_id: str, claims: Sequence[lineage.Claim], *, method: str = lineage.METHOD
+) -> bool:
+    """Write the claims of a summary, and return whether this was done now.
+
+    Nothing is written of a summary without sentences, of one that was aligned by this method before, and in a session
+    that is archived.
+    """
+    if not claims or record.archived or Claim.objects.filter(summary_id=summary_id, method=method).exists():
+        return False
+    rows = [
+        _CLAIMS.row(
+            id=new_id("claim"),
+            session_id=record.session_id,
+            summary_id=summary_id,
+            method=method,
+            number=claim.number,
+            text_start=claim.start,
+            text_end=claim.end,
+            support=claim.support.value,
+            share=claim.share,
+            missing=list(claim.missing),
+            places=[[place.source_id, place.ref] for place in claim.places],
+            created_at=record.now,
+        )
+        for claim in claims
+    ]
+    record.insert(_CLAIMS, *rows)
+    unsupported = sum(claim.support is Support.NONE for claim in claims)
+    record.publish(EventType.CLAIMS_ALIGNED, summary_id=summary_id, claims=len(rows), unsupported=unsupported)
+    return True

@@ -2,6 +2,6 @@
 
 from compaction_app.compact import compact
 from compaction_app.facts.reflect import reflect
-from compaction_app.lineage.align import align
+from compaction_app.lineage.claims import align
 
 __all__ = ["align", "compact", "reflect"]

@@ -4,7 +4,7 @@ from django.urls import path
 
 from compaction_app import search, views
 from compaction_app.facts import views as facts
-from compaction_app.inspector import branches, calls, lens, messages, summaries, timeline
+from compaction_app.inspector import branches, calls, messages, summaries, timeline
 
 HERE = "sessions/<str:session_id>/inspect/"
 TOMBSTONES = f"{HERE}tombstones/"
@@ -39,7 +39,7 @@ urlpatterns = [
     path("summaries/<str:summary_id>/", summaries.anywhere, name="summary"),
     path(f"{HERE}calls/", calls.call_list, name="inspect-calls"),
     path(f"{HERE}calls/at/", calls.call_at_place, name="inspect-call-at"),
-    path(f"{HERE}calls/places.json", lens.call_places, name="inspect-call-places"),
+    path(f"{HERE}calls/places.json", calls.call_places, name="inspect-call-places"),
     path(f"{HERE}calls/<str:call_id>/", calls.call_page, name="inspect-call"),
     path(f"{HERE}calls/<str:call_id>/blocks/<int:number>/", calls.call_block, name="inspect-block"),
     path(
@@ -47,7 +47,7 @@ urlpatterns = [
         calls.call_picture,
         name="inspect-picture",
     ),
-    path(f"{HERE}calls/<str:call_id>/messages.json", lens.call_messages, name="inspect-call-messages"),
+    path(f"{HERE}calls/<str:call_id>/messages.json", calls.call_messages, name="inspect-call-messages"),
     path(f"{HERE}calls/<str:call_id>/payload/", calls.call_payload, name="inspect-payload"),
     path(f"{HERE}calls/<str:call_id>/payload.json", calls.call_payload_file, name="inspect-payload-file"),
     path(f"{HERE}messages/<str:message_id>/", messages.message_page, name="inspect-sightings"),

@@ -12,8 +12,8 @@ from pydantic import BeforeValidator, Field, ValidationError
 
 from files_app.contents import content_size, find_size
 from files_app.downloads import CHUNK_BYTES, download, download_whole, etag_of, headers_of
+from files_app.given_store import drop_project_file, keep_project_file, list_project_files, load_project_file
 from files_app.intake import keep_file, keep_path
-from files_app.projects import drop_project_file, keep_project_file, list_project_files, load_project_file
 from files_app.queries import (
     MOST_HITS,
     MOST_LINES,
@@ -30,7 +30,7 @@ from mnesis_core.search.words import LONGEST_QUERY
 from mnesis_core.text import LONGEST_CHARACTER, read_json
 from sessions_app.callers import Asker, owner_id
 from sessions_app.operations import by_name
-from sessions_app.record.projects.project_store import load_own_project
+from sessions_app.record.project_store import load_own_project
 from sessions_app.record.session_queries import load_session
 from sessions_app.schemas import ErrorOut, Out, Text, page_of
 

@@ -41,7 +41,7 @@ from mnesis_core.files.pictures import AUDIO_FORMATS, FORMATS, MOST_PAGES, MOST_
 from mnesis_core.files.source import HEAD_BYTES
 from mnesis_core.records import FileRange, FileReference, record_of
 from mnesis_core.text import LONGEST_CHARACTER, character_start, encode_text
-from sessions_app.assistants.assistant_queries import contents_of_assistants
+from sessions_app.assistants.assistant_store import contents_of_assistants
 from sessions_app.ownership import is_temporary, owned_by
 
 LINES_SECONDS, LINES_BYTES = 1.5, 1_073_741_824  # the limits of one request for lines; the first window is always read

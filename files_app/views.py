@@ -12,10 +12,9 @@ from django.urls import reverse
 from django.utils.html import escape
 from django.utils.safestring import mark_safe
 
-from files_app.assistants import load_portrait
 from files_app.contents import content_size, find_size, read_content
 from files_app.downloads import download_whole
-from files_app.projects import list_project_files
+from files_app.given_store import list_project_files, load_portrait
 from files_app.queries import list_files, load_file_reference, read_lines, versions_of
 from mnesis_core.errors import FileNotText, FileReferenceNotFoundError
 from mnesis_core.files.detection import BY_NAME, MARK_BYTES, is_text, media_type_of
@@ -23,14 +22,14 @@ from mnesis_core.files.lines import FileLine
 from mnesis_core.files.pictures import AUDIO_FORMATS, FORMATS
 from mnesis_core.records import FileReference
 from mnesis_core.text import printable
-from sessions_app.assistants.assistant_queries import assistant_of, load_assistant
+from sessions_app.assistants.assistant_store import assistant_of, load_assistant
 from sessions_app.pages.formats import format_size
+from sessions_app.pages.frames import shown_alone
 from sessions_app.pages.markdown import LONGEST_LINE, highlight_lines, show_invisible
-from sessions_app.pages.pictures import shown_alone
 from sessions_app.pages.shares import shared_view
 from sessions_app.pages.transcript import shows_file
 from sessions_app.pages.views import number_in, reader_of, signed_in
-from sessions_app.record.projects.project_queries import load_project
+from sessions_app.record.project_store import load_project
 from sessions_app.record.session_queries import load_session, messages_naming, titles_of
 from sessions_app.record.shares.sharing import Shared
 

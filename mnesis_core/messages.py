@@ -160,7 +160,7 @@ class ProviderPart:
     kind: str  # as the provider calls it, such as ``thinking``; never with a colon
     data: str  # the exact JSON
     model: str = ""  # who made it, as the provider calls the model; empty if unknown
-    # The digest of the prompt that it answered (``prefixes.prompt_digest``), since some models take their thinking
+    # The digest of the prompt that it answered (``rendering.prompt_digest``), since some models take their thinking
     # back after the same prompt only; empty if unknown.
     prompt: str = ""
 

@@ -22,13 +22,12 @@ from ninja.renderers import JSONRenderer
 from agents_app.endpoints import jsonrpc
 from agents_app.endpoints.anthropic import anthropic_error
 from agents_app.endpoints.anthropic import router as anthropic_router
+from agents_app.endpoints.assistants import prompts_router
 from agents_app.endpoints.assistants import router as assistants_router
-from agents_app.endpoints.conversations import router as conversations_router
-from agents_app.endpoints.embeddings import router as embeddings_router
-from agents_app.endpoints.openai import openai_error
+from agents_app.endpoints.openai import embeddings_router, openai_error
 from agents_app.endpoints.openai import router as openai_router
 from agents_app.endpoints.projects import router as projects_router
-from agents_app.endpoints.prompts import router as prompts_router
+from agents_app.endpoints.responses import conversations_router
 from agents_app.endpoints.responses import router as responses_router
 from agents_app.endpoints.rest import router as agents_router
 from agents_app.endpoints.rest import tools_router

@@ -7,7 +7,6 @@ from django.views.i18n import set_language
 from mnesis_site import languages, views
 from mnesis_site.endpoints import anthropic_api, api, openai_api, rpc
 from mnesis_site.people import administration as _administration  # noqa: F401 - registers its pages
-from mnesis_site.people import group_views as groups
 from mnesis_site.people import views as people
 
 admin.autodiscover()
@@ -25,14 +24,14 @@ urlpatterns = [
     path("welcome/<str:key>/<str:token>/", people.welcome, name="welcome"),
     path("people/", people.list_page, name="people"),
     path("people/invite/", people.invite, name="invite"),
-    path("people/groups/", groups.list_page, name="groups"),
-    path("people/groups/<int:group_id>/", groups.group, name="group"),
-    path("people/groups/<int:group_id>/delete/", groups.delete, name="group-delete"),
-    path("people/groups/<int:group_id>/members/", groups.add_member, name="group-member-add"),
-    path("people/groups/<int:group_id>/candidates/", groups.candidates, name="group-candidates"),
+    path("people/groups/", people.group_list, name="groups"),
+    path("people/groups/<int:group_id>/", people.group, name="group"),
+    path("people/groups/<int:group_id>/delete/", people.group_delete, name="group-delete"),
+    path("people/groups/<int:group_id>/members/", people.add_member, name="group-member-add"),
+    path("people/groups/<int:group_id>/candidates/", people.candidates, name="group-candidates"),
     path(
         "people/groups/<int:group_id>/members/<int:account_id>/remove/",
-        groups.remove_member,
+        people.remove_member,
         name="group-member-remove",
     ),
     path("people/<int:account_id>/", people.person, name="person"),

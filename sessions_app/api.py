@@ -25,7 +25,7 @@ from sessions_app.operations import by_name
 from sessions_app.pages.shares import shared_path
 from sessions_app.record import branch_queries, context_queries, message_queries, ratings, session_queries, turn_queries
 from sessions_app.record.message_queries import list_interactions
-from sessions_app.record.projects.project_queries import load_project
+from sessions_app.record.project_store import load_project
 from sessions_app.record.shares import sharing
 from sessions_app.schemas import (
     ErrorOut,

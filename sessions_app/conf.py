@@ -19,10 +19,9 @@ from django.utils.translation import gettext_noop
 from mnesis_core.compaction.requests import SHIPPED, Prompts, read_prompts
 from mnesis_core.config import Config, override, override_as_stored
 from mnesis_core.errors import InvalidRequest, ModelNotFoundError, NotListed
-from mnesis_core.llm.embeddings import Embedder
 from mnesis_core.llm.interface import LimitSource, Model, ModelSpec, Prices, settle_limits
 from mnesis_core.llm.parameters import KEPT_NAMES, read_parameters, read_stored
-from mnesis_core.llm.reranking import Reranker
+from mnesis_core.llm.search_models import Embedder, Reranker
 from mnesis_core.network.hosts import HostLists
 from mnesis_core.providers.credentials import check_provider, unseal
 from mnesis_core.records import SessionRecord, record_of

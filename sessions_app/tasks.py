@@ -6,7 +6,7 @@ from typing import Any
 
 from django_q.tasks import async_task
 
-from sessions_app.search.vectors import TASK, TASK_SECONDS, fill_or_log
+from sessions_app.search.vector_store import TASK, TASK_SECONDS, fill_or_log
 
 
 def fill_vectors(**_later: Any) -> None:

@@ -5,19 +5,7 @@ from django.urls import path
 from sessions_app.llm import catalogue as model_views
 from sessions_app.llm import keys
 from sessions_app.llm import usage as usage_views
-from sessions_app.pages import (
-    comparison,
-    frames,
-    help,
-    new_chat,
-    palette,
-    projects,
-    prompts,
-    shares,
-    sidebar,
-    trash,
-    views,
-)
+from sessions_app.pages import comparison, frames, help, navigation, new_chat, shares, views
 
 COMPARISON = "sessions/<str:session_id>/compare/<int:question>/<int:left>/<int:right>/"
 MODEL = "models/<path:alias>"
@@ -28,18 +16,18 @@ urlpatterns = [
     path("sessions/", views.session_list, name="session-list"),
     path("sessions/rows/", views.session_rows, name="session-rows"),
     path("sessions/states/", views.session_states, name="session-states"),
-    path("sessions/palette/", palette.palette, name="palette"),
-    path("sessions/sidebar/", sidebar.sidebar_rows, name="sidebar-rows"),
-    path("sessions/sidebar/states/", sidebar.sidebar_states, name="sidebar-states"),
+    path("sessions/palette/", navigation.palette, name="palette"),
+    path("sessions/sidebar/", navigation.sidebar_rows, name="sidebar-rows"),
+    path("sessions/sidebar/states/", navigation.sidebar_states, name="sidebar-states"),
     path("sessions/<str:session_id>/row/", views.session_row, name="session-row"),
     path("sessions/<str:session_id>/menu/", views.session_menu, name="session-menu"),
-    path("sessions/<str:session_id>/project/", projects.session_project, name="session-project"),
-    path("sessions/<str:session_id>/move/", projects.move_session, name="session-move"),
-    path("prompts/", prompts.prompts, name="prompts"),
-    path("prompts/<str:prompt_id>/", prompts.prompt, name="prompt"),
-    path("projects/", projects.projects, name="projects"),
-    path("projects/<str:project_id>/", projects.project, name="project"),
-    path("trash/", trash.trash, name="trash"),
+    path("sessions/<str:session_id>/project/", navigation.session_project, name="session-project"),
+    path("sessions/<str:session_id>/move/", navigation.move_session, name="session-move"),
+    path("prompts/", new_chat.prompts, name="prompts"),
+    path("prompts/<str:prompt_id>/", new_chat.prompt, name="prompt"),
+    path("projects/", navigation.projects, name="projects"),
+    path("projects/<str:project_id>/", navigation.project, name="project"),
+    path("trash/", navigation.trash, name="trash"),
     path("keys/", keys.own_keys, name="keys"),
     path("keys/<str:prefix>/revoke/", keys.revoke, name="key-revoke"),
     path("shares/", shares.own_shares, name="shares"),

@@ -19,8 +19,8 @@ from django.http import HttpRequest
 from pydantic import BaseModel, ModelWrapValidatorHandler, ValidationInfo, model_validator
 
 from agents_app.turns import lifecycle
-from agents_app.turns.assistants import assistant_named, model_in_session
 from agents_app.turns.claim import StartedTurn, ToolResult
+from agents_app.turns.defaults import assistant_named, model_in_session
 from files_app.queries import load_file_references, read_of_session
 from mnesis_core import errors
 from mnesis_core.config import layered
@@ -41,18 +41,24 @@ from mnesis_core.providers.answer import STOP_SEQUENCE
 from mnesis_core.providers.litellm_parameters import settle_parameters
 from mnesis_core.records import SessionRecord, TurnRecord, TurnState, UsageRecord, WaitsFor, add_usage
 from mnesis_core.text import read_json, text_digest
-from mnesis_core.turns.answers import (
+from mnesis_core.turns.options import TurnOptions
+from mnesis_core.turns.requests import (
+    NEW,
     Answered,
     CodedPicture,
+    CompletionRequest,
     Head,
+    Known,
+    RequestDiff,
     Speech,
     Thought,
+    diff_request,
     finish_reason,
+    joined,
+    known_from,
     pieces_of,
     sources_in,
 )
-from mnesis_core.turns.options import TurnOptions
-from mnesis_core.turns.requests import NEW, CompletionRequest, Known, RequestDiff, diff_request, joined, known_from
 from sessions_app.conf import get_spec, users_are_sessions
 from sessions_app.database.threads import db, work
 from sessions_app.live import STREAMED, Frame, Viewer, follow, make_check

@@ -23,14 +23,14 @@ from agents_app.endpoints.answers import (
     headers_of,
     read_body,
 )
-from agents_app.turns.assistants import spec_named
+from agents_app.turns.defaults import spec_named
 from files_app.pictures import size_documents
 from mnesis_core import errors
 from mnesis_core.files.pictures import rule_for
 from mnesis_core.llm.tokens import first_calibration
 from mnesis_core.turns import anthropic
-from mnesis_core.turns.answers import Answered
 from mnesis_core.turns.gateway import Protocol
+from mnesis_core.turns.requests import Answered
 from sessions_app.callers import owner_id
 from sessions_app.database.outages import to_error
 from sessions_app.database.threads import db, work

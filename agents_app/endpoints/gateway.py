@@ -22,7 +22,7 @@ from mnesis_core.network.rate_limits import MODES
 from mnesis_core.providers.passing import Exchange, Target, target_of
 from mnesis_core.text import read_json
 from mnesis_core.turns.gateway import GatewayRequest, Protocol, program_of, read_request
-from sessions_app.assistants.assistant_queries import PREFIX
+from sessions_app.assistants.assistant_store import PREFIX
 from sessions_app.callers import owner_id, remembered
 from sessions_app.conf import gateway_aliases, get_spec, passes_on_unrecorded
 from sessions_app.database.outages import log_outage, outage_of

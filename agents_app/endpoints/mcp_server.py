@@ -31,11 +31,11 @@ from agents_app.turns import lifecycle
 from agents_app.turns.overview import AnswerOut, SessionRead
 from files_app.queries import MOST_HITS
 from mnesis_core.errors import InvalidRequest, MnesisError, NotFound, ToolNotFoundError
-from mnesis_core.facts.values import LONGEST_SUBJECT
+from mnesis_core.facts import LONGEST_SUBJECT
 from mnesis_core.files.lines import Mode as LineMode
 from mnesis_core.maps.values import OperatorKind
 from mnesis_core.records import TurnRecord
-from mnesis_core.search.questions import LONGEST_QUESTION
+from mnesis_core.search.ranking import LONGEST_QUESTION
 from mnesis_core.text import printable
 from sessions_app.api import MessageList, messages_out, session_page
 from sessions_app.callers import Caller
@@ -48,7 +48,7 @@ from sessions_app.record.message_queries import load_messages
 from sessions_app.record.session_queries import find_session, load_session
 from sessions_app.record.turn_queries import list_turns, load_turn
 from sessions_app.schemas import JSONEncoder
-from sessions_app.search.answers import MOST_AROUND
+from sessions_app.search.ranked import MOST_AROUND
 from sessions_app.search.search import Kind, Mode
 
 Context = ServerRequestContext[Any, Any]

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 from ninja import Field, Router, Schema, Status
 
-from agents_app.turns import projects
+from agents_app.turns import defaults
 from mnesis_core.config import LONGEST_INSTRUCTIONS
 from sessions_app.callers import Asker, owner_id
 from sessions_app.operations import by_name
-from sessions_app.record.projects import project_queries, project_store
+from sessions_app.record import project_store
 from sessions_app.schemas import ErrorOut, Limit, Out, Text, page_of
 
 router = Router(tags=["projects"])
@@ -107,7 +107,7 @@ def list_projects(
     request: Asker, limit: Limit = 50, cursor: Annotated[str | None, Field(max_length=100)] = None
 ) -> dict[str, Any]:
     """The projects of which you are a member, your own included."""
-    found = project_queries.list_projects(user_id=owner_id(request), before=cursor, limit=limit + 1)
+    found = project_store.list_projects(user_id=owner_id(request), before=cursor, limit=limit + 1)
     return page_of(found, limit, attrgetter("id"))
 
 
@@ -115,21 +115,21 @@ def list_projects(
 @router.post("/projects", response={201: ProjectOut, **ERRORS}, summary="Create a project")
 def create_project(request: Asker, body: ProjectIn) -> Any:
     """You are its owner and its first member."""
-    return Status(201, projects.create_project(owner_id=owner_id(request), **body.dict()))
+    return Status(201, defaults.create_project(owner_id=owner_id(request), **body.dict()))
 
 
 @by_name("projects/read")
 @router.get("/projects/{project_id}", response={200: ProjectOut, **ERRORS}, summary="Read a project")
 def read_project(request: Asker, project_id: str) -> Any:
     """Its sessions are those of ``GET /sessions?project_id=``: each member sees their own."""
-    return project_queries.load_project(project_id, user_id=owner_id(request))
+    return project_store.load_project(project_id, user_id=owner_id(request))
 
 
 @by_name("projects/update")
 @router.patch("/projects/{project_id}", response={200: ProjectOut, **ERRORS}, summary="Change a project")
 def update_project(request: Asker, project_id: str, body: ProjectPatch) -> Any:
     """New instructions hold from the next message on, in the sessions of all members. A model and a ``config`` are for new sessions."""
-    return projects.update_project(project_id, owner_id=owner_id(request), **body.dict())
+    return defaults.update_project(project_id, owner_id=owner_id(request), **body.dict())
 
 
 @by_name("projects/delete")
@@ -152,8 +152,8 @@ def leave_project(request: Asker, project_id: str) -> Any:
 @router.get("/projects/{project_id}/members", response={200: MemberList, **ERRORS}, summary="List members")
 def list_members(request: Asker, project_id: str) -> Any:
     """Everybody who has the project, at most a hundred."""
-    project = project_queries.load_project(project_id, user_id=owner_id(request))
-    return {"items": project_queries.list_members(project)}
+    project = project_store.load_project(project_id, user_id=owner_id(request))
+    return {"items": project_store.list_members(project)}
 
 
 @by_name("project_members/add")
@@ -161,7 +161,7 @@ def list_members(request: Asker, project_id: str) -> Any:
 def add_member(request: Asker, project_id: str, body: MemberIn) -> Any:
     """Let a person of your organisation have the project. Their sessions stay private to them, and yours to you."""
     project = project_store.add_member(project_id, owner_id=owner_id(request), name=body.name)
-    return {"items": project_queries.list_members(project)}
+    return {"items": project_store.list_members(project)}
 
 
 @by_name("project_members/remove")

@@ -1,4 +1,5 @@
-"""OpenAI's Responses API: answers as items, whole or as events, which can be read, continued and cancelled by their id.
+"""OpenAI's Responses API: answers as items, whole or as events, which can be read, continued and cancelled by their id;
+and its Conversations.
 
 The id of a response names its turn, so every turn of a person can be read here, whichever endpoint started it.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
@@ -14,7 +16,7 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
 from ninja import Router
-from pydantic import ConfigDict
+from pydantic import BaseModel, ConfigDict
 
 from agents_app.endpoints import gateway
 from agents_app.endpoints.answers import (
@@ -29,25 +31,33 @@ from agents_app.endpoints.answers import (
 )
 from agents_app.turns import lifecycle
 from mnesis_core import errors
+from mnesis_core.errors import InvalidRequest, MessageNotFoundError
 from mnesis_core.llm.parameters import is_json_format
+from mnesis_core.messages import StoredMessage
 from mnesis_core.records import SessionRecord, TurnRecord, TurnState
 from mnesis_core.turns import response_requests as requests
 from mnesis_core.turns import responses
-from mnesis_core.turns.answers import Answered, Head
 from mnesis_core.turns.gateway import Protocol
 from mnesis_core.turns.options import read_options
-from mnesis_core.turns.requests import NEW
+from mnesis_core.turns.requests import NEW, Answered, Head
+from mnesis_core.turns.response_requests import conversation_id, read_conversation_id, read_metadata
+from mnesis_core.turns.responses import Item, items_of_message
 from sessions_app.callers import owner_id
 from sessions_app.conf import instructions_of, users_are_sessions
 from sessions_app.database.outages import to_error
 from sessions_app.database.threads import db
 from sessions_app.live import viewer_of
 from sessions_app.record import message_queries
-from sessions_app.record.session_queries import load_session, session_of
-from sessions_app.record.turn_queries import load_turn
+from sessions_app.record.branch_queries import path_in
+from sessions_app.record.session_queries import load_session, message_of_part, session_of
+from sessions_app.record.turn_queries import load_turn, load_turns
 
 CANCEL_SECONDS = 10.0  # A cancelled turn ends within moments, unless its process is gone.
 router = Router(tags=["responses"])
+MOST_MESSAGES, MESSAGES = 100, 20  # of a page
+_OF_MESSAGE = re.compile(r"(?:msg|rs)_[0-9A-Z]{26}_M([1-9][0-9]{0,17})")
+_OF_CALL = re.compile(r"(?:fc|fco|ctc|ctco)_[0-9A-Z]{26}_([0-9A-Z]{26})")
+conversations_router = Router(tags=["conversations"])
 
 
 class ResponseIn(Unread):  # ninja's own kind would lose what has no field
@@ -219,3 +229,97 @@ async def _events(
 
 def _event(event: responses.Event) -> str:
     return f"event: {event['type']}\ndata: {json.dumps(event)}\n\n"
+
+
+# OpenAI's Conversations: sessions under ids of another form, whose labels are the metadata and whose messages are
+# items.
+
+
+class ConversationIn(BaseModel):
+    """A conversation, or what changes of one."""
+
+    model_config = ConfigDict(extra="allow")
+
+    metadata: dict[str, Any] | None = None
+    items: list[dict[str, Any]] | None = None
+
+
+@conversations_router.post("/conversations", response=None, summary="Create a conversation")
+def create_conversation(request: HttpRequest, body: ConversationIn) -> HttpResponse:
+    """A new session without messages."""
+    if body.items:
+        raise InvalidRequest("items are not taken here: send them as the input of its first response", field="items")
+    metadata = read_metadata(body.metadata)
+    owner: Any = request.user
+    session = lifecycle.create_session(owner=owner, labels=metadata, origin="responses")
+    return JsonResponse(_conversation(session))
+
+
+@conversations_router.get("/conversations/{name}", response=None, summary="Read a conversation")
+def read_conversation(request: HttpRequest, name: str) -> HttpResponse:
+    """A session, with its labels as metadata."""
+    return JsonResponse(_conversation(_find_conversation(request, name)))
+
+
+@conversations_router.post("/conversations/{name}", response=None, summary="Change a conversation")
+def update_conversation(request: HttpRequest, name: str, body: ConversationIn) -> HttpResponse:
+    """Give it other metadata."""
+    session = lifecycle.update_session(
+        read_conversation_id(name), owner_id=owner_id(request), labels=read_metadata(body.metadata)
+    )
+    return JsonResponse(_conversation(session))
+
+
+@conversations_router.delete("/conversations/{name}", response=None, summary="Hide a conversation")
+def delete_conversation(request: HttpRequest, name: str) -> HttpResponse:
+    """Hide a session for good; the record keeps every row."""
+    session = _find_conversation(request, name)
+    lifecycle.delete_session(session.id, owner_id=session.owner_id)
+    return JsonResponse({"id": conversation_id(session.id), "object": "conversation.deleted", "deleted": True})
+
+
+@conversations_router.get("/conversations/{name}/items", response=None, summary="List the items of a conversation")
+def list_items(
+    request: HttpRequest, name: str, limit: int = MESSAGES, order: str = "desc", after: str = ""
+) -> HttpResponse:
+    """Its messages as items, on the chosen branch, newest first; ``limit`` counts messages, whose items stay together."""
+    session = _find_conversation(request, name)
+    if not 1 <= limit <= MOST_MESSAGES or order not in ("asc", "desc"):
+        raise InvalidRequest(f"limit is 1 to {MOST_MESSAGES}, and order asc or desc", field="limit")
+    is_newest_first = order == "desc"
+    place = None
+    if named := _OF_MESSAGE.fullmatch(after):
+        place = int(named[1])
+    elif named := _OF_CALL.fullmatch(after):
+        message_id = message_of_part(f"part_{named[1]}", session_id=session.id)
+        place = message_queries.seq_of_message(message_id, session_id=session.id)
+    elif after:
+        raise MessageNotFoundError("There is no such item in this conversation.")
+    bounds: dict[str, Any] = {"before": place} if is_newest_first else {"after": place or 0}
+    found = message_queries.load_messages(
+        session.id, **bounds, limit=limit + 1, newest=is_newest_first, path=path_in(session)
+    )
+    ordered = found[::-1] if is_newest_first else found
+    items = _items(session, ordered[:limit])
+    return JsonResponse(
+        page_of([one for of in items for one in (of[::-1] if is_newest_first else of)], has_more=len(found) > limit)
+    )
+
+
+def _find_conversation(request: HttpRequest, name: str) -> SessionRecord:
+    return load_session(read_conversation_id(name), owner_id=owner_id(request))
+
+
+def _conversation(session: SessionRecord) -> dict[str, Any]:
+    created = int(session.created_at.timestamp())
+    return {
+        **{"id": conversation_id(session.id), "object": "conversation", "created_at": created},
+        "metadata": session.labels,
+        "mnesis": {"session_id": session.id},
+    }
+
+
+def _items(session: SessionRecord, messages: list[StoredMessage]) -> list[list[Item]]:
+    turns = load_turns([*{message.turn_id for message in messages if message.turn_id}], session_id=session.id)
+    heads = {id: head_of_turn(session, turn) for id, turn in turns.items()}
+    return [items_of_message(message, heads[message.turn_id]) for message in messages if message.turn_id]

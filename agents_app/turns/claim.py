@@ -23,7 +23,7 @@ from agents_app.queries import count_waiting, find_sent, list_inbox, load_inbox_
 from agents_app.turns import transactions
 from agents_app.turns.branches import continue_after
 from agents_app.turns.parameters import check_parameters
-from agents_app.turns.results import PreparedResult, prepare_result, write_result
+from agents_app.turns.transactions import PreparedResult, prepare_result, write_result
 from compaction_app.compact import find_trigger, request_if_due
 from compaction_app.context.retrieval import size_of_prompt
 from compaction_app.context.state import load_frame

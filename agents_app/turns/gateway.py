@@ -18,18 +18,20 @@ from django.contrib.auth.models import AbstractBaseUser
 
 from agents_app.turns import claim, transactions
 from agents_app.turns.branches import continue_after
-from agents_app.turns.results import PreparedResult, prepare_result, write_result
 from agents_app.turns.runner import runner
 from agents_app.turns.transactions import (
     CANCELLED,
     STATE_OF,
     Answer,
     OpenCall,
+    PreparedResult,
     Progress,
     Step,
     TurnEnd,
     load_progress,
     patiently,
+    prepare_result,
+    write_result,
 )
 from mnesis_core import errors
 from mnesis_core.config import Config

@@ -18,13 +18,12 @@ from django_q.tasks import async_task
 
 from agents_app.tools.registry import check_tools
 from agents_app.turns import claim
-from agents_app.turns.assistants import model_in_assistant
-from agents_app.turns.defaults import defaults_of
+from agents_app.turns.defaults import defaults_of, model_in_assistant
 from agents_app.turns.leaving import hide_session
 from agents_app.turns.runner import runner
 from agents_app.turns.transactions import TurnEnd
-from compaction_app.facts.forks import copy_facts
-from files_app.given import refer_to_given_files
+from compaction_app.facts.copies import copy_facts
+from files_app.given_store import refer_to_given_files
 from files_app.pictures import keep_pictures
 from files_app.queries import find_media_type, load_file_reference
 from mnesis_core.config import Config, layered
@@ -44,7 +43,7 @@ from mnesis_core.records import MessageEnd, SessionRecord, TurnRecord, TurnState
 from mnesis_core.text import encode_text
 from mnesis_core.turns.inbox import Draft, Hosting, InboxMessage, hosting_after
 from mnesis_core.turns.options import RecordedTurn, TurnOptions, check_recorded, request_digest
-from sessions_app.assistants.assistant_queries import load_assistant
+from sessions_app.assistants.assistant_store import load_assistant
 from sessions_app.conf import checked_config, default_model, get_spec, get_spec_to_read, session_config, site_config
 from sessions_app.database.group_commit import durable_transaction
 from sessions_app.database.threads import db, work
@@ -54,7 +53,7 @@ from sessions_app.record.actor import current_actor
 from sessions_app.record.change import Change, change
 from sessions_app.record.hub import hub
 from sessions_app.record.message_queries import prepare_parts, seq_of_message
-from sessions_app.record.projects.project_queries import load_project, model_in
+from sessions_app.record.project_store import load_project, model_in
 from sessions_app.record.session_queries import (
     Forking,
     load_forking,

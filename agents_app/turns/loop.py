@@ -43,7 +43,7 @@ from agents_app.turns.transactions import (
 from compaction_app.compact import compact_before_call, request_during_turn
 from compaction_app.context.retrieval import Retriever
 from compaction_app.context.state import BuiltContext, Frame, load_frame, read_state
-from compaction_app.facts.held import copy_held_facts, takes_held_facts
+from compaction_app.facts.copies import copy_held_facts, takes_held_facts
 from mnesis_core import errors
 from mnesis_core.config import TurnConfig
 from mnesis_core.context.continuation import LastCall
@@ -57,8 +57,7 @@ from mnesis_core.llm.tokens import LARGEST_RATIO, Calibration, calibrate, estima
 from mnesis_core.messages import Message, ReasoningPart
 from mnesis_core.providers.answer import PAUSED
 from mnesis_core.providers.litellm_parameters import SettledParameters, asks_back, takes_back
-from mnesis_core.providers.prefixes import prompt_digest
-from mnesis_core.providers.rendering import IN_RESULTS, digest, has_pictures_in_results
+from mnesis_core.providers.rendering import IN_RESULTS, digest, has_pictures_in_results, prompt_digest
 from mnesis_core.records import SessionRecord, TurnRecord, TurnState, UsageRecord, add_usage, new_id
 from mnesis_core.spending import Spent
 from mnesis_core.turns.inbox import PEER_TOOLS

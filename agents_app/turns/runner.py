@@ -28,7 +28,7 @@ from sessions_app.record import session_store, turn_store
 from sessions_app.record.actor import SYSTEM, context_of
 from sessions_app.record.lease import Heartbeat, new_owner
 from sessions_app.record.turn_queries import interrupted_turns
-from sessions_app.search import vectors
+from sessions_app.search import vector_store
 
 logger = logging.getLogger(__name__)
 # Between heartbeats of the leases, or a quarter of the lease if that is less: a session may have a shorter one.
@@ -212,7 +212,7 @@ class Runner:
             await db(end_temporary_chats)
             await db(wake_stale)
             await db(wake_for_forsaken)
-            await db(vectors.waker.wake)
+            await db(vector_store.waker.wake)
             await db(session_store.recorder.look)
             if self.takes_messages:
                 # The next sessions for which messages wait: each comes round, however many cannot begin.

@@ -15,9 +15,17 @@ from agents_app.tools.memory.reach import Family, load_family
 from agents_app.tools.registry import ToolContext
 from compaction_app.context.retrieval import retrieve
 from compaction_app.context.state import ContextState
-from mnesis_core.compaction.evaluation.measures import has_answer, misleads, said_in
+from mnesis_core.compaction.evaluation.measures import (
+    DEPTHS,
+    Measurement,
+    Outcome,
+    Policy,
+    Question,
+    has_answer,
+    misleads,
+    said_in,
+)
 from mnesis_core.compaction.evaluation.policies import Sent, roll, send_full, send_rolling, send_truncated
-from mnesis_core.compaction.evaluation.values import DEPTHS, Measurement, Outcome, Policy, Question
 from mnesis_core.compaction.requests import cleaned, failure_of, reply_limit
 from mnesis_core.compaction.transcript import piece_limit
 from mnesis_core.context.entries import MessageEntry

@@ -15,8 +15,16 @@ from django.utils import translation
 from django.utils.translation import gettext as _
 from django.utils.translation import pgettext_lazy
 
-from mnesis_core.compaction.evaluation.measures import POLICY_NAMES, Row, present_by_age, say_share, sum_up
-from mnesis_core.compaction.evaluation.values import POLICIES, Policy, Report
+from mnesis_core.compaction.evaluation.measures import (
+    POLICIES,
+    POLICY_NAMES,
+    Policy,
+    Report,
+    Row,
+    present_by_age,
+    say_share,
+    sum_up,
+)
 from sessions_app.llm.usage import HEIGHT, WIDTH, Chart, draw_bar
 from sessions_app.pages.formats import format_count, format_number, round_up
 from sessions_app.pages.markdown import show_invisible

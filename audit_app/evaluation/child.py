@@ -1,7 +1,7 @@
 """The process that lives conversations in a database of its own: ``python -m audit_app.evaluation.child``.
 
 A job comes as a line of JSON on standard input. What was found and measured goes to standard output, a line each
-(``mnesis_core.compaction.evaluation.values``); nothing is lived before a second line has come, since models may cost money.
+(``mnesis_core.compaction.evaluation.measures``); nothing is lived before a second line has come, since models may cost money.
 """
 
 from __future__ import annotations

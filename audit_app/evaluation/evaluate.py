@@ -1,28 +1,56 @@
-"""An evaluation from its job to its report, for the command and for the worker that a page asks."""
+"""An evaluation from its job over the process that measures to its report, for the command and for the worker that a
+page asks.
+"""
 
 from __future__ import annotations
 
 import fcntl
+import json
+import os
+import re
+import secrets
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import IO, Any
+from urllib.parse import urlsplit, urlunsplit
 
+from django.conf import settings
+from django.db import connection
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 from django_q.tasks import async_task
 
-from audit_app.evaluation.estimate import estimate_spent, tell_of
-from audit_app.evaluation.job import AskedModel, AskedSession, Job
-from audit_app.evaluation.process import measuring
-from audit_app.evaluation.reports import folder, keep_report, load_report, new_report_id
+from audit_app.evaluation.job import AskedModel, AskedSession, Job, estimate_spent, tell_of
 from audit_app.transfer.export import export_session, parents_first, parents_of, session_ids
-from mnesis_core.compaction.evaluation.values import POLICIES, Measurement, Report, Told, read_measurement, read_told
-from mnesis_core.errors import EvaluationBusy, MnesisError, ModelNotFoundError, SessionNotFoundError
+from mnesis_core.compaction.evaluation.measures import (
+    POLICIES,
+    Measurement,
+    Report,
+    Told,
+    read_measurement,
+    read_report,
+    read_told,
+)
+from mnesis_core.errors import (
+    EvaluationBusy,
+    EvaluationFailed,
+    EvaluationNotFound,
+    InvalidRequest,
+    MnesisError,
+    ModelNotFoundError,
+    SessionNotFoundError,
+)
 from mnesis_core.spending import Spent, highest_of
+from mnesis_core.transcripts.reading import UnreadableRecord, load_json
 from sessions_app.conf import DEMO, get_spec, site_config
+from sessions_app.database.threads import connection_arguments
 from sessions_app.llm.limits import reserve_apart, settle_apart
 from sessions_app.llm.model_store import find_model_entry
 from sessions_app.record.session_queries import load_session
@@ -34,6 +62,15 @@ TASK_SECONDS = 7_200
 PACE = 2.0  # seconds between two notes of progress in a report
 Show = Callable[[str, str, int, int], None]
 """Called with where it is, a unit, and how many of how many are done."""
+_ID = re.compile(r"\d{8}T\d{6}-[0-9a-f]{6}")
+LARGEST_BYTES = 64 * 1024 * 1024
+MOST_LISTED = 20
+OF_THE_SITE = ("REDIS_URL", "MNESIS_FILES_URL", "MNESIS_APP_ROLE", "MNESIS_AUDITOR_ROLE", "MNESIS_ROLE")
+"""Settings that would lead the process to what is the site's."""
+PATIENCE_SECONDS = 10
+NOT_CREATED = (
+    "The site's role may not create databases on its PostgreSQL server, so conversations were lived on SQLite."
+)
 
 
 @dataclass(kw_only=True)
@@ -216,3 +253,171 @@ def _one_at_a_time() -> Iterator[None]:
         except OSError:
             raise EvaluationBusy() from None
         yield
+
+
+# The reports that were made, as JSON files in the data directory.
+#
+# They are no part of the record, so no table has them: a file is written under another name first and then renamed, so
+# every process of the site reads a whole one or none, whatever the database.
+
+
+def new_report_id(at: datetime) -> str:
+    """Return an id that sorts by time."""
+    return f"{at:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+
+
+def keep_report(report: Report) -> None:
+    write_report(report, folder() / f"{report.id}.json")
+
+
+def write_report(report: Report, path: Path) -> None:
+    unfinished = path.with_suffix(".unfinished")
+    unfinished.write_text(json.dumps(report.as_dict(), separators=(",", ":")))
+    unfinished.replace(path)
+
+
+def load_report(report_id: str) -> Report:
+    """:raises EvaluationNotFound: there is none, or it cannot be read."""
+    if not _ID.fullmatch(report_id):
+        raise EvaluationNotFound()
+    path = folder() / f"{report_id}.json"
+    try:
+        if path.stat().st_size > LARGEST_BYTES:
+            raise EvaluationNotFound(gettext_noop("This report is too large to be shown."))
+        return read_report(load_json(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise EvaluationNotFound() from None
+    except (OSError, ValueError, UnreadableRecord) as error:
+        raise EvaluationNotFound(
+            gettext_noop("The file of this report cannot be read: %(reason)s."), {"reason": str(error)}
+        ) from error
+
+
+def heard_of(report_id: str) -> float:
+    """Return when a report was last written, in seconds since 1970; 0 if there is none."""
+    with suppress(FileNotFoundError):
+        return (folder() / f"{report_id}.json").stat().st_mtime
+    return 0.0
+
+
+def list_reports() -> Iterator[Report]:
+    """Yield the newest reports, the newest first; files that cannot be read are left out."""
+    ids = sorted((path.stem for path in folder().glob("*.json") if _ID.fullmatch(path.stem)), reverse=True)
+    for report_id in ids[:MOST_LISTED]:
+        try:
+            yield load_report(report_id)
+        except EvaluationNotFound:
+            continue
+
+
+def folder() -> Path:
+    place = Path(settings.DATA_DIR) / "evaluations"
+    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return place
+
+
+# Starts the process that measures, with a database and a data directory of its own, and reads what it says.
+#
+# On PostgreSQL the database is a new one on the same server, where the site's role may create one; otherwise, and on
+# SQLite, it is a file in a temporary directory. Both are gone at the end. Nothing of the site is written.
+
+
+@dataclass(slots=True, kw_only=True)
+class Measuring:
+    """The process, after it was given a job and until it was told to go."""
+
+    process: subprocess.Popen[str]
+    to_it: IO[str]
+    from_it: IO[str]
+    notes: tuple[str, ...]
+
+    def go(self) -> None:
+        self.to_it.write("go\n")
+        self.to_it.flush()
+
+    def lines(self) -> Iterator[tuple[str, Any]]:
+        """Yield the name and value of each line that the process says, until one named ``ready`` or ``done``.
+
+        :raises InvalidRequest: a file or a session cannot be used.
+        :raises EvaluationFailed: the process ended without having said ``done``.
+        """
+        for text in self.from_it:
+            [(name, value)] = json.loads(text).items()
+            if name == "error":
+                raise _error_of(value)
+            yield name, value
+            if name in ("ready", "done"):
+                return
+        raise EvaluationFailed(status=self.process.wait())
+
+
+def _error_of(value: dict[str, Any]) -> MnesisError:
+    known = {kind.code: kind for kind in _kinds(MnesisError)}
+    return known.get(value["code"], InvalidRequest)(value["message"])
+
+
+def _kinds(of: type[MnesisError]) -> Iterator[type[MnesisError]]:
+    yield of
+    for kind in of.__subclasses__():
+        yield from _kinds(kind)
+
+
+@contextmanager
+def measuring(job: Job) -> Iterator[Measuring]:
+    """Start the process for a job; it ends, and its database with it, at the end of the block."""
+    with (
+        tempfile.TemporaryDirectory(prefix="mnesis-evaluation-") as directory,
+        _own_database(directory) as (url, notes),
+    ):
+        own = {"DATABASE_URL": url, "MNESIS_DATA_DIR": directory, "DJANGO_SETTINGS_MODULE": "mnesis_site.settings"}
+        own["SECRET_KEY"] = settings.SECRET_KEY  # by default it is in the site's data directory
+        process = subprocess.Popen(
+            [sys.executable, "-m", "audit_app.evaluation.child"],
+            cwd=settings.BASE_DIR,
+            env=os.environ | dict.fromkeys(OF_THE_SITE, "") | own,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            # Ctrl-C is for the command alone, which then ends this process and keeps what was measured.
+            start_new_session=True,
+        )
+        if process.stdin is None or process.stdout is None:
+            raise EvaluationFailed()
+        try:
+            with process.stdin as to_it, process.stdout as from_it:
+                to_it.write(json.dumps(job.as_dict()) + "\n")
+                to_it.flush()
+                yield Measuring(process=process, to_it=to_it, from_it=from_it, notes=notes)
+        finally:
+            _end(process)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.terminate()
+    try:
+        process.wait(PATIENCE_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def _own_database(directory: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the address of a new, empty database, and what there is to say about it."""
+    on_disk = f"sqlite:///{Path(directory) / 'evaluation.sqlite3'}"
+    if connection.vendor != "postgresql":
+        yield on_disk, ()
+        return
+    import psycopg  # SQLite does without
+
+    name = f"mnesis_evaluation_{os.getpid()}_{secrets.token_hex(4)}"
+    with psycopg.connect(**connection_arguments(), autocommit=True) as server:
+        try:
+            server.execute(f'CREATE DATABASE "{name}"'.encode())
+        except psycopg.errors.InsufficientPrivilege:
+            yield on_disk, (NOT_CREATED,)
+            return
+        try:
+            yield urlunsplit(urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{name}")), ()
+        finally:
+            server.execute(f'DROP DATABASE "{name}" WITH (FORCE)'.encode())

@@ -15,10 +15,15 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from audit_app.evaluation.charts import draw_report
-from audit_app.evaluation.evaluate import ask_worker, find_asked_model, plan_session
-from audit_app.evaluation.reports import heard_of, list_reports, load_report
-from mnesis_core.compaction.evaluation.measures import POLICY_NAMES, Row, say_share, sum_up, table_of
-from mnesis_core.compaction.evaluation.values import Report
+from audit_app.evaluation.evaluate import (
+    ask_worker,
+    find_asked_model,
+    heard_of,
+    list_reports,
+    load_report,
+    plan_session,
+)
+from mnesis_core.compaction.evaluation.measures import POLICY_NAMES, Report, Row, say_share, sum_up, table_of
 from mnesis_core.errors import NotFound
 from mnesis_core.spending import Spent
 from sessions_app.conf import DEMO, list_models

@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy, pgettext
 from mnesis_core.search.observation import Step
 from sessions_app.llm.usage import DAY_GAP, HEIGHT, Chart, draw_bar
 from sessions_app.pages.formats import format_count, format_duration, format_money, format_number, round_up
-from sessions_app.record.observed.numbers import Course, Numbers, times_between
+from sessions_app.record.observed import Course, Numbers, times_between
 
 HEAD = (
     gettext_lazy("Sessions"),

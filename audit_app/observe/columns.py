@@ -1,4 +1,4 @@
-"""The columns of *Observe*: what a table and a CSV file show of a session."""
+"""What an address of *Observe* asks for, and the columns: what a table and a CSV file show of a session."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ import io
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from urllib.parse import urlencode
 
+from django.http import QueryDict
+from django.urls import reverse
 from django.utils.functional import Promise
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from mnesis_core.search.observation import term_text
-from mnesis_core.text import write_time
+from mnesis_core.text import printable, write_time
 from sessions_app.llm.usage import csv_cell
 from sessions_app.pages.formats import format_moment, format_money, format_number
 from sessions_app.pages.markdown import show_invisible
-from sessions_app.record.observed.sessions import ObservedSession
+from sessions_app.record.observed import ObservedSession
 
 Value = str | int | datetime
 
@@ -97,3 +100,35 @@ def table_of(rows: Iterable[Sequence[str | int]]) -> str:
     text = io.StringIO()
     csv.writer(text).writerows(rows)
     return text.getvalue()
+
+
+# What an address of *Observe* asks for.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    text: str
+    columns: tuple[str, ...]
+    cursor: str = ""
+
+    @property
+    def chosen(self) -> tuple[str, ...]:
+        """The columns as the address names them: none for the usual ones."""
+        return self.columns if self.columns != USUAL else ()
+
+    def query(self, text: str | None = None) -> str:
+        """Return the query of the same page, or of that for another text."""
+        text = self.text if text is None else text
+        return urlencode([("q", text)] * bool(text) + [("column", name) for name in self.chosen])
+
+    @property
+    def address(self) -> str:
+        return f"{reverse('observe')}?{query}" if (query := self.query()) else reverse("observe")
+
+
+def read_asked(values: QueryDict) -> Asked:
+    return Asked(
+        text=printable(values.get("q", "").strip()),
+        columns=chosen_columns(values.getlist("column")),
+        cursor=values.get("cursor", ""),
+    )

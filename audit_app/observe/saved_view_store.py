@@ -1,9 +1,10 @@
-"""The only writer of the saved views of *Observe*."""
+"""The saved views of *Observe*, each read as the member of staff whose they are, and their only writer."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -13,9 +14,8 @@ from django.utils import timezone
 from django.utils.translation import gettext_noop
 
 from audit_app.models import SavedView
-from audit_app.observe.saved_view_queries import SavedViewRecord, load_view
-from mnesis_core.errors import InvalidRequest, SavedViewNameTaken
-from mnesis_core.records import new_id
+from mnesis_core.errors import InvalidRequest, SavedViewNameTaken, SavedViewNotFoundError
+from mnesis_core.records import new_id, record_of
 from mnesis_core.search.observation import parse_observation
 from mnesis_core.text import checked_name
 
@@ -76,3 +76,28 @@ def _views_of(owner_id: int) -> Iterator[QuerySet[SavedView, Any]]:
     with transaction.atomic():
         User.objects.select_for_update(no_key=True).get(pk=owner_id)
         yield SavedView.objects.filter(owner_id=owner_id)
+
+
+# Reads of the saved views of *Observe*, each as the member of staff whose they are.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedViewRecord:
+    id: str
+    name: str
+    query: str
+    columns: Sequence[str]  # none for the usual ones
+
+
+def list_views(*, owner_id: int) -> list[SavedViewRecord]:
+    """Return all saved views of a person by their names."""
+    views = [record_of(SavedViewRecord, row) for row in SavedView.objects.filter(owner_id=owner_id)]
+    return sorted(views, key=lambda view: (view.name.casefold(), view.name))
+
+
+def load_view(view_id: str, *, owner_id: int) -> SavedViewRecord:
+    """:raises SavedViewNotFoundError: this person has no such view."""
+    row = SavedView.objects.filter(pk=view_id, owner_id=owner_id).first()
+    if row is None:
+        raise SavedViewNotFoundError(view_id=view_id)
+    return record_of(SavedViewRecord, row)

@@ -1,37 +1,40 @@
-"""The page *Observe*: a query bar in the address, the sessions of everybody that meet it, and what they took."""
+"""The page *Observe*: a query bar in the address, the sessions of everybody that meet it, what they took, and saved
+views.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from audit_app.observe.asked import Asked, read_asked
+from audit_app.observe import saved_view_store
 from audit_app.observe.charts import draw_course
-from audit_app.observe.columns import COLUMNS, Cell, cell_of, exported, table_of
-from audit_app.observe.saved_views import show_views
+from audit_app.observe.columns import COLUMNS, Asked, Cell, cell_of, chosen_columns, exported, read_asked, table_of
+from audit_app.observe.saved_view_store import SavedViewRecord, list_views
 from compaction_app.queries import compactions_over_time, completed_compactions
-from mnesis_core.errors import InvalidRequest
+from mnesis_core.errors import InvalidRequest, MnesisError, SavedViewNameTaken
 from mnesis_core.search.observation import FIELDS, parse_observation, period_of, with_term, without_term
 from mnesis_core.search.words import LONGEST_QUERY
 from mnesis_core.text import NAME_CHARACTERS
 from sessions_app.database.threads import work
 from sessions_app.pages.formats import error_text
 from sessions_app.pages.markdown import show_invisible, shown_title
-from sessions_app.pages.permissions import address_of, observers
-from sessions_app.record.observed.conditions import Observed
-from sessions_app.record.observed.numbers import load_course
-from sessions_app.record.observed.sessions import ObservedSession, list_observed, observed_in_pages
+from sessions_app.pages.permissions import address_of, observers, observers_to_post
+from sessions_app.pages.views import reader_of, to_page
+from sessions_app.record.observed import Observed, ObservedSession, list_observed, load_course, observed_in_pages
 from sessions_app.record.organisation_store import are_several
 from sessions_app.schemas import page_of, place_of, read_place
 
 PAGE = 50
 EXPORTED_AT_ONCE = 500  # sessions
+LINKS = 8
+"""How many views are links on a wide page; a menu has the others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,3 +156,93 @@ def _row(asked: Asked, session: ObservedSession) -> Row:
         is_temporary=session.is_temporary,
         cells=[(cell, asked.query(with_term(asked.text, cell.term)) if cell.term else "") for cell in cells],
     )
+
+
+# The saved views above the list of *Observe*: links, and the forms that save, rename and delete one.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    id: str
+    name: str
+    url: str
+    is_current: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedViews:
+    all: Sequence[Link]
+    asked: Asked  # what the page shows, to be saved
+
+    @property
+    def first(self) -> Sequence[Link]:
+        return self.all[:LINKS]
+
+    @property
+    def have_more(self) -> bool:
+        return len(self.all) > LINKS
+
+    @property
+    def current(self) -> Sequence[Link]:
+        """Those that have what the page shows."""
+        return [link for link in self.all if link.is_current]
+
+
+def show_views(request: HttpRequest, asked: Asked) -> SavedViews:
+    views = list_views(owner_id=reader_of(request))
+    return SavedViews(all=[_view_link(view, asked) for view in views], asked=asked)
+
+
+@observers_to_post
+def saved_view_add(request: HttpRequest) -> HttpResponse:
+    asked = read_asked(request.POST)
+    name = request.POST.get("name", "")
+    try:
+        view = saved_view_store.save_view(
+            owner_id=reader_of(request),
+            name=name,
+            query=asked.text,
+            columns=asked.chosen,
+            may_replace="replace" in request.POST,
+        )
+    except (InvalidRequest, SavedViewNameTaken) as error:
+        context = {"asked": asked, "is_taken": isinstance(error, SavedViewNameTaken)}
+        return _refuse(request, error, "audit_app/observe/_save.html", name=name, **context)
+    return to_page(request, _asked_by(view).address)
+
+
+@observers_to_post
+def saved_view_rename(request: HttpRequest, view_id: str) -> HttpResponse:
+    name = request.POST.get("name", "")
+    try:
+        view = saved_view_store.rename_view(view_id, owner_id=reader_of(request), name=name)
+    except (InvalidRequest, SavedViewNameTaken) as error:
+        return _refuse(request, error, "audit_app/observe/_rename.html", name=name, view_id=view_id)
+    return to_page(request, _asked_by(view).address)
+
+
+@observers_to_post
+def saved_view_remove(request: HttpRequest, view_id: str) -> HttpResponse:
+    saved_view_store.delete_view(view_id, owner_id=reader_of(request))
+    if "HX-Request" in request.headers:
+        return HttpResponse(status=204, headers={"HX-Refresh": "true"})
+    return redirect("observe")
+
+
+def _refuse(request: HttpRequest, error: MnesisError, template: str, **context: Any) -> HttpResponse:
+    """Return the form again, with what is wrong.
+
+    :raises MnesisError: what is wrong, where a page or a program sent the form and htmx did not
+    """
+    if "HX-Request" not in request.headers:
+        raise error
+    return render(request, template, context | {"error": error, "longest_name": NAME_CHARACTERS})
+
+
+def _view_link(view: SavedViewRecord, asked: Asked) -> Link:
+    address = _asked_by(view).address
+    return Link(id=view.id, name=view.name, url=address, is_current=address == asked.address)
+
+
+def _asked_by(view: SavedViewRecord) -> Asked:
+    return Asked(text=view.query, columns=chosen_columns(view.columns))

@@ -50,7 +50,7 @@ from mnesis_core.files.references import name_of_upload
 from mnesis_core.messages import Role
 from mnesis_core.records import is_id, new_id
 from mnesis_core.transcripts import FORMATS, detect_format
-from mnesis_core.transcripts.autobyteus_reading import by_agent, is_of_layout
+from mnesis_core.transcripts.autobyteus import by_agent, is_of_layout
 from mnesis_core.transcripts.claude_code import is_companion
 from mnesis_core.transcripts.session_file import FORMAT, MAX_LINE_BYTES, End, Header, RowLine, read_sessions
 from mnesis_core.transcripts.values import NamedSource, ParseResult

@@ -25,7 +25,7 @@ from markdown_it import MarkdownIt
 from compaction_app.facts.queries import every_fact
 from compaction_app.queries import list_runs_after, list_summaries, load_summaries
 from mnesis_core.context.branches import END, Path, Stretch
-from mnesis_core.facts.values import FactState
+from mnesis_core.facts import FactState
 from mnesis_core.files.references import given_file
 from mnesis_core.messages import (
     CitationPart,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from compaction_app.queries import last_refill, newest_compacted_by_hand
+from mnesis_core.context.additions import Refill, newest_summarised, plan_refill, room_for_refill, size_of_messages
 from mnesis_core.context.branches import Path
 from mnesis_core.context.entries import ContextEntry, MessageEntry, SummaryEntry
 from mnesis_core.context.fitting import Budget
-from mnesis_core.context.refill import Refill, newest_summarised, plan_refill, room_for_refill, size_of_messages
 from mnesis_core.llm.tokens import MESSAGE_FRAMING
 from mnesis_core.messages import StoredMessage
 from sessions_app.record.message_queries import load_messages

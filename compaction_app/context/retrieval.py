@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from compaction_app.context.state import ContextState, Frame, read_newest_state
+from mnesis_core.context.additions import Found, Passages, choose_passages, take_refill
 from mnesis_core.context.branches import END, LINE
 from mnesis_core.context.entries import MessageEntry, SummaryEntry
-from mnesis_core.context.passages import Found, Passages, choose_passages
-from mnesis_core.context.refill import take_refill
 from mnesis_core.context.wording import is_tombstoned
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.messages import Message, StoredMessage, text_of
-from mnesis_core.search.questions import LONGEST_QUESTION, parse_question
+from mnesis_core.search.ranking import LONGEST_QUESTION, parse_question
 from sessions_app.record.branch_queries import path_in
 from sessions_app.record.message_queries import load_messages_by_ids
-from sessions_app.search.answers import AROUND
-from sessions_app.search.filters import Filters
-from sessions_app.search.passages import merged
-from sessions_app.search.ranked import search_ranked
-from sessions_app.search.search import Scope
+from sessions_app.search.ranked import AROUND, search_ranked
+from sessions_app.search.search import Filters, Scope, merged
 
 LARGEST_SHARE, LARGEST_FREE_SHARE = 6, 3
 """Passages take at most one part in so many of the usable tokens: in six, or in three of a prompt with as much free room."""

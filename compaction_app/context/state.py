@@ -29,6 +29,7 @@ from mnesis_core.compaction.selection import Situation, choose_pinned
 from mnesis_core.compaction.summarise import draft_text
 from mnesis_core.compaction.transcript import piece_limit
 from mnesis_core.config import Config
+from mnesis_core.context.additions import Passages, PromptFacts, choose_facts, size_of_facts
 from mnesis_core.context.assembly import LARGEST_FACTS, assemble, rebuild, without_opaque
 from mnesis_core.context.branches import LINE, Path
 from mnesis_core.context.continuation import LastCall, SentPrompt
@@ -44,7 +45,6 @@ from mnesis_core.context.entries import (
     in_order,
     read_manifest,
 )
-from mnesis_core.context.facts import PromptFacts, choose_facts, size_of_facts
 from mnesis_core.context.fitting import Budget, Pressure, Size, make_budget, pressure, pressure_between, whole
 from mnesis_core.context.manifests import (
     branch_of,
@@ -54,11 +54,9 @@ from mnesis_core.context.manifests import (
     outlines_of,
     unfold_manifest,
 )
-from mnesis_core.context.passages import Passages
 from mnesis_core.context.pictures import SHOWN_KINDS, picture_files
 from mnesis_core.errors import NotFound
-from mnesis_core.facts.held import without_contradictions
-from mnesis_core.facts.values import FactRecord
+from mnesis_core.facts import FactRecord, without_contradictions
 from mnesis_core.files.pictures import MOST_AUDIO_BYTES, MOST_PDF_BYTES, rule_for
 from mnesis_core.llm.caching import with_marks
 from mnesis_core.llm.interface import ModelSpec, ToolSpec, read_tools, spec_as_said, spec_in_place, spec_in_session
@@ -67,15 +65,14 @@ from mnesis_core.llm.tokens import Calibration, calibration_after
 from mnesis_core.messages import Message, StoredMessage, StoredPart
 from mnesis_core.providers.litellm_ import kinds_shown, takes_pictures_in_results
 from mnesis_core.providers.litellm_parameters import TakesBack, takes_back
-from mnesis_core.providers.prefixes import answers_after_other_prompts
-from mnesis_core.providers.rendering import GIVERS, IN_RESULTS, digest, render, with_data
+from mnesis_core.providers.rendering import GIVERS, IN_RESULTS, answers_after_other_prompts, digest, render, with_data
 from mnesis_core.records import GATEWAY, CallRecord, SessionRecord, record_of
 from mnesis_core.text import nests_within
 from mnesis_core.turns.gateway import body_digest
 from sessions_app.conf import get_spec_to_read, session_config
 from sessions_app.record import context_queries, file_port, message_queries, session_queries, turn_queries
 from sessions_app.record.branch_queries import load_path, path_in
-from sessions_app.record.projects.project_queries import prompt_of
+from sessions_app.record.project_store import prompt_of
 
 # To measure a context, as many of the newest messages are read as would fill the window with this many tokens each, and
 # then four times as many while they do not fill it.

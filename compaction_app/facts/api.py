@@ -9,9 +9,9 @@ from ninja import Query, Router, Schema, Status
 from pydantic import AfterValidator, AwareDatetime, Field
 
 from compaction_app.facts import queries, remember
-from mnesis_core.facts.quotes import LONGEST_QUOTE
-from mnesis_core.facts.values import (
+from mnesis_core.facts import (
     HIGHEST_SALIENCE,
+    LONGEST_QUOTE,
     LONGEST_STATEMENT,
     LONGEST_SUBJECT,
     USUAL_SALIENCE,
@@ -19,7 +19,7 @@ from mnesis_core.facts.values import (
     FactState,
     HeldFor,
 )
-from mnesis_core.search.questions import LONGEST_QUESTION
+from mnesis_core.search.ranking import LONGEST_QUESTION
 from sessions_app.callers import Asker, owner_id
 from sessions_app.operations import by_name
 from sessions_app.record.session_queries import load_session

@@ -14,7 +14,7 @@ from django.db.models.query import QuerySet
 from compaction_app.models import Fact, FactSource, Reflection
 from compaction_app.queries import held_facts, reaches, still_held
 from mnesis_core.errors import FactNotFoundError, InvalidRequest
-from mnesis_core.facts.values import FORBIDDEN, FactRecord, FactState, HeldFor, QuoteRecord, plain_subject
+from mnesis_core.facts import FORBIDDEN, FactRecord, FactState, HeldFor, QuoteRecord, plain_subject
 from mnesis_core.records import is_id, record_of
 from mnesis_core.text import decode_text, encode_text
 from sessions_app.ownership import home_of_user

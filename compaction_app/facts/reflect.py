@@ -30,7 +30,7 @@ from mnesis_core.compaction.transcript import piece_limit
 from mnesis_core.config import Config
 from mnesis_core.errors import CallNotFoundError, MnesisError, ModelCallAbandoned, SessionNotFoundError
 from mnesis_core.events import EventType
-from mnesis_core.facts.values import NewFact
+from mnesis_core.facts import NewFact
 from mnesis_core.llm.interface import Model, Reply, Request, spec_in_session
 from mnesis_core.llm.retrying import patience_of
 from mnesis_core.messages import StoredMessage

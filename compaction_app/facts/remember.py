@@ -12,8 +12,7 @@ from django.utils.translation import gettext_noop
 from compaction_app.facts import store
 from compaction_app.facts.queries import find_held_fact, load_fact
 from mnesis_core.errors import HoldingNotPermitted, InvalidRequest, QuoteNotFound, SessionTemporary
-from mnesis_core.facts.quotes import find_quote
-from mnesis_core.facts.values import (
+from mnesis_core.facts import (
     LONGEST_STATEMENT,
     LONGEST_SUBJECT,
     USUAL_SALIENCE,
@@ -21,6 +20,7 @@ from mnesis_core.facts.values import (
     FactRecord,
     HeldFor,
     NewFact,
+    find_quote,
     plain_subject,
 )
 from sessions_app.record.change import Change, change

@@ -17,8 +17,7 @@ from django.db.models.query import QuerySet
 from compaction_app.models import Fact, FactSource, Reflection
 from mnesis_core.errors import FactIsCopy, FactNotFoundError, FactNotLive, SessionArchived
 from mnesis_core.events import EventType
-from mnesis_core.facts.forbidden import is_forbidden
-from mnesis_core.facts.values import FORBIDDEN, HeldFor, NewFact, Standing, superseded_by_new
+from mnesis_core.facts import FORBIDDEN, HeldFor, NewFact, Standing, is_forbidden, superseded_by_new
 from mnesis_core.records import new_id
 from sessions_app.database.tables import Table
 from sessions_app.record.change import Change

@@ -11,7 +11,7 @@ from django.utils.translation import pgettext_lazy
 
 from compaction_app.facts.queries import count_facts, list_facts, list_held_facts
 from compaction_app.facts.remember import HOLDS_FOR_ORGANISATION
-from mnesis_core.facts.values import LONGEST_STATEMENT, LONGEST_SUBJECT, FactKind, FactState
+from mnesis_core.facts import LONGEST_STATEMENT, LONGEST_SUBJECT, FactKind, FactState
 from mnesis_core.text import printable
 from sessions_app.pages.markdown import shown_title
 from sessions_app.pages.permissions import inspected

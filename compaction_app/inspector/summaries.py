@@ -21,11 +21,11 @@ from django.views.decorators.gzip import gzip_page
 from compaction_app import queries
 from compaction_app.context.fidelity import Measured, bound_of, load_fidelity, load_measured
 from compaction_app.inspector.timeline import ROLES
-from compaction_app.lineage.queries import ClaimRecord, load_claims, tally
+from compaction_app.lineage.claims import ClaimRecord, load_claims, tally
 from compaction_app.templatetags.compaction import summary_html, summary_name
 from mnesis_core.compaction.dag import Graph, Node, Span
+from mnesis_core.compaction.fidelity import ItemKind
 from mnesis_core.compaction.lineage import Support
-from mnesis_core.compaction.salience import ItemKind
 from mnesis_core.context.branches import Path, branches_through
 from mnesis_core.errors import CompactionNotFoundError, MessageNotFoundError, SessionNotFoundError, SummaryNotFoundError
 from mnesis_core.records import AttemptRecord, ContextItemRecord, RunRecord, SummaryRecord, record_of

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from ninja import Query, Router
 from pydantic import Field
 
-from compaction_app.lineage.queries import load_claims, tally
+from compaction_app.lineage.claims import load_claims, tally
 from compaction_app.queries import load_summary
 from sessions_app.callers import Asker, owner_id
 from sessions_app.operations import by_name

@@ -4,7 +4,7 @@ from django.db import migrations, models
 from django.db.migrations import AlterField
 
 from sessions_app.database.fields import IdField
-from sessions_app.database.keys import ConvertKeys
+from sessions_app.database.fields import ConvertKeys
 
 
 class Migration(migrations.Migration):

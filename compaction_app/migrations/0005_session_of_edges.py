@@ -2,7 +2,7 @@
 
 from django.db import migrations, models
 
-from sessions_app.database.keys import name_sessions
+from sessions_app.database.fields import name_sessions
 
 
 def session(**options: bool) -> models.ForeignKey:

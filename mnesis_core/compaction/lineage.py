@@ -22,14 +22,13 @@ from itertools import islice
 from math import log
 from typing import NamedTuple
 
-from mnesis_core.compaction.salience import Day, ItemKind, SalientItem, date_of, days_in, find_items, numbers_in
+from mnesis_core.compaction.fidelity import Day, ItemKind, SalientItem, date_of, days_in, find_items, numbers_in
 from mnesis_core.compaction.transcript import HEADER, texts_of_part
-from mnesis_core.facts.quotes import find_words
+from mnesis_core.facts import find_words
 from mnesis_core.files.references import without_footer
 from mnesis_core.messages import StoredMessage
-from mnesis_core.search.forms import FUNCTION_WORDS, stem_of
 from mnesis_core.search.ranking import choose_terms
-from mnesis_core.search.words import fold, readable, words_in_order
+from mnesis_core.search.words import FUNCTION_WORDS, fold, readable, stem_of, words_in_order
 from mnesis_core.text import decode_text, encode_text
 
 LONGEST_SENTENCE = 1_000  # characters; what is longer is cut at white space

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from mnesis_core.compaction.fidelity import SourceItem
+from mnesis_core.compaction.fidelity import ItemKind, SourceItem, sentence_around
 from mnesis_core.compaction.requests import (
     SHIPPED_FOLDER,
     Question,
@@ -23,16 +23,16 @@ from mnesis_core.compaction.requests import (
     read_prompt,
     reply_limit,
 )
-from mnesis_core.compaction.salience import ItemKind, sentence_around
 from mnesis_core.compaction.transcript import transcript_pieces
 from mnesis_core.errors import InvalidRequest
-from mnesis_core.facts.quotes import SPEAKERS, find_quote
-from mnesis_core.facts.values import (
+from mnesis_core.facts import (
     LONGEST_STATEMENT,
     LONGEST_SUBJECT,
+    SPEAKERS,
     FactKind,
     FactMethod,
     NewFact,
+    find_quote,
     plain_subject,
 )
 from mnesis_core.llm.interface import ModelSpec, Reply, Request

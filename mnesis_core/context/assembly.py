@@ -20,6 +20,7 @@ from itertools import accumulate, chain, groupby, takewhile
 from math import ceil
 from typing import Any
 
+from mnesis_core.context.additions import Passages, PromptFacts, read_facts, read_passages, take_refill
 from mnesis_core.context.continuation import (
     Place,
     SentPrompt,
@@ -49,13 +50,10 @@ from mnesis_core.context.entries import (
     source_of_message,
     sources_of,
 )
-from mnesis_core.context.facts import PromptFacts, read_facts
 from mnesis_core.context.fitting import Budget, Item, squeeze, whole
-from mnesis_core.context.passages import Passages, read_passages
 from mnesis_core.context.pictures import with_pictures
-from mnesis_core.context.refill import take_refill
 from mnesis_core.context.wording import ends_within, read_gap, read_message, read_summary, with_middle_left_out
-from mnesis_core.facts.values import FactRecord
+from mnesis_core.facts import FactRecord
 from mnesis_core.llm.interface import ToolSpec
 from mnesis_core.llm.tokens import MESSAGE_FRAMING, TOOL_FRAMING, estimate_text
 from mnesis_core.messages import StoredMessage

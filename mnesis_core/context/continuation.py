@@ -11,12 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from mnesis_core.context.additions import PromptFacts, read_facts, read_passages
 from mnesis_core.context.entries import MessageEntry, Row, Sources, SummaryEntry
-from mnesis_core.context.facts import PromptFacts, read_facts
 from mnesis_core.context.fitting import Item, frame_of, whole
-from mnesis_core.context.passages import read_passages
 from mnesis_core.context.wording import message_row, read_gap, read_message
-from mnesis_core.facts.values import FactRecord
+from mnesis_core.facts import FactRecord
 from mnesis_core.llm.tokens import MESSAGE_FRAMING, estimate_text
 from mnesis_core.messages import StoredMessage
 

@@ -1,15 +1,26 @@
-"""What differs between one prompt and a later one of the same session, from their two manifests alone.
+"""What differs between one prompt and a later one of the same session: from their manifests, or from requests that a
+client made itself.
 
 Two prompts differ by what a model was shown, not by what was said between them.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal
+from difflib import SequenceMatcher
+from itertools import chain, zip_longest
+from typing import Any, Literal, NamedTuple
 
 from mnesis_core.context.entries import Row
+from mnesis_core.context.replay import Block, BlockKind
+from mnesis_core.errors import InvalidPicture, RemotePicture
+from mnesis_core.files.pictures import SentPicture, read_data_url
+from mnesis_core.llm.tokens import MESSAGE_FRAMING, estimate_text
+from mnesis_core.text import excerpt
 
 Change = Literal[
     "entered",
@@ -24,7 +35,7 @@ Change = Literal[
     "grew",
     "reworded",
 ]
-# ``sent``, ``not_sent`` and ``reworded`` are about requests that clients made themselves (``request_diff``).
+# ``sent``, ``not_sent`` and ``reworded`` are about requests that clients made themselves.
 # ``stands_for_earlier`` is about a summary of what the earlier prompt showed; ``offered`` and ``not_offered`` are
 # about tools.
 Reason = Literal[
@@ -45,6 +56,15 @@ Reason = Literal[
     "not_sent",
     "reworded",
 ]
+MOST_ALIGNED = 500  # Blocks between a common beginning and end; of more, all old ones left and all new ones entered.
+MOST_PARTS = 50  # of a message, each shown by itself; more are shown as their JSON
+_KINDS = {BlockKind.SYSTEM: "system", BlockKind.TOOL: "tool", BlockKind.MESSAGE: "message"}
+MOST_PICTURES = 20  # of one message that are shown
+MOST_CHARACTERS = 34_000_000  # of one in Base64; larger ones are only downloaded, with the request
+DEEPEST = 4  # A picture is in a message, or in the result of a tool in one.
+LONGEST_CODED = 200  # characters of Base64 that are shown as such
+_CODED = re.compile(r"(?:data:[^,]{0,100};base64,)?[A-Za-z0-9+/=\s]*")
+_HOLDERS = ("data", "url", "image_url", "file_data")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,3 +213,161 @@ def _length_difference(before: int | None, after: int | None, **what: Any) -> It
         yield Difference(change="shortened", reason="over_budget", **what)
     else:
         yield Difference(change="unshortened", reason="fits_again", **what)
+
+
+# The blocks of a request that a client made itself, and how they differ from those of an earlier one.
+#
+# A mark for the provider's cache is no difference, nor is a text that became a list with this text: clients move their
+# marks with every request.
+
+
+class Piece(NamedTuple):
+    key: str  # The same for two pieces that say the same.
+    place: int  # among those of its kind, from 1
+    block: Block
+    source: Mapping[str, Any]  # as the client sent it
+
+
+class RequestChange(NamedTuple):
+    difference: Difference
+    block: Block  # of the later request, else of the earlier one
+    tokens: int  # by how many the request grew
+    place: int
+
+
+def pieces_of(payload: Mapping[str, Any]) -> list[Piece]:
+    """Return what a request holds, whatever a client wrote: its tools, then what opens it, then its messages."""
+    said = payload.get("messages", payload.get("input"))
+    said = [{"role": "user", "content": said}] if isinstance(said, str) else said
+    opening = [{"role": "system", "content": payload[name]} for name in ("system", "instructions") if payload.get(name)]
+    found = []
+    for tool in _objects(payload.get("tools")):
+        inner = tool.get("function")
+        name = (inner if isinstance(inner, Mapping) else tool).get("name") or tool.get("type") or ""
+        text = json.dumps(tool, ensure_ascii=False)
+        texts, tokens = (("text", text),), estimate_text(text)
+        found.append((tool, Block(kind=BlockKind.TOOL, role="", name=str(name), texts=texts, tokens=tokens)))
+    found += [(message, _block_of_message(message)) for message in (*opening, *_objects(said))]
+    counts = dict.fromkeys(_KINDS, 0)
+    pieces = []
+    for source, block in found:
+        counts[block.kind] += 1
+        pieces.append(Piece(_key(source), counts[block.kind], block, source))
+    return pieces
+
+
+def compare_requests(earlier: Sequence[Piece] | None, later: Sequence[Piece]) -> Iterator[RequestChange]:
+    """Yield what entered, left or reads differently: what opens the request, tools, messages.
+
+    :param earlier: None where there was no earlier request
+    """
+    for kind in _KINDS:
+        before, after = ([piece for piece in side if piece.block.kind is kind] for side in (earlier or (), later))
+        for old, new in _unlike(before, after):
+            yield _change(old, new, is_first=earlier is None)
+
+
+def _change(old: Piece | None, new: Piece | None, *, is_first: bool) -> RequestChange:
+    piece = new or old
+    assert piece is not None  # noqa: S101 - one of them is there
+    kind, id = _KINDS[piece.block.kind], piece.block.name or str(piece.place)
+    if old is None:
+        difference = Difference(change="entered", kind=kind, id=id, reason="first_call" if is_first else "sent")
+    elif new is None:
+        difference = Difference(change="left", kind=kind, id=id, reason="not_sent")
+    else:
+        difference = Difference(change="reworded", kind=kind, id=id, reason="reworded")
+    tokens = (new.block.tokens if new else 0) - (old.block.tokens if old else 0)
+    return RequestChange(difference, piece.block, tokens, piece.place)
+
+
+def _unlike(before: Sequence[Piece], after: Sequence[Piece]) -> Iterator[tuple[Piece | None, Piece | None]]:
+    least = min(len(before), len(after))
+    first = next((at for at in range(least) if before[at].key != after[at].key), least)
+    rest = least - first
+    last = next((at for at in range(rest) if before[-1 - at].key != after[-1 - at].key), rest)
+    old, new = before[first : len(before) - last], after[first : len(after) - last]
+    if max(len(old), len(new)) > MOST_ALIGNED:
+        yield from ((piece, None) for piece in old)
+        yield from ((None, piece) for piece in new)
+        return
+    steps = SequenceMatcher(None, [one.key for one in old], [one.key for one in new], autojunk=False).get_opcodes()
+    changed = (zip_longest(old[a:b], new[c:d]) for step, a, b, c, d in steps if step != "equal")
+    for one, other in chain.from_iterable(changed):
+        if one and other and (one.block.role, one.block.name) != (other.block.role, other.block.name):
+            yield one, None
+            yield None, other
+        else:
+            yield one, other
+
+
+def _key(value: Mapping[str, Any]) -> str:
+    plain = _unmarked(value)
+    content = plain.get("content")
+    if isinstance(content, str):
+        plain["content"] = [{"type": "text", "text": content}]
+    elif isinstance(content, list):
+        plain["content"] = [_unmarked(block) if isinstance(block, Mapping) else block for block in content]
+    return json.dumps(plain, sort_keys=True)
+
+
+def _unmarked(value: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: item for name, item in value.items() if name != "cache_control"}
+
+
+def _block_of_message(message: Mapping[str, Any]) -> Block:
+    role, content = str(message.get("role") or message.get("type") or ""), message.get("content", message)
+    text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+    # What each part says, under its place and type, or the JSON that it is; no name comes twice.
+    texts = []
+    for place, part in enumerate(content if isinstance(content, list) and len(content) <= MOST_PARTS else (), start=1):
+        plain = _unmarked(part) if isinstance(part, Mapping) else {}
+        if isinstance(plain.get("text"), str) and plain.keys() == {"type", "text"}:
+            texts.append(("text" if place == 1 else f"{place}. text", str(plain["text"])))
+        else:
+            name = f"{place}. {excerpt(str(plain.get('type', '')), 40)}"
+            texts.append((name, json.dumps(without_bytes(part), ensure_ascii=False)))
+    kind, tokens = BlockKind.SYSTEM if role == "system" else BlockKind.MESSAGE, MESSAGE_FRAMING + estimate_text(text)
+    return Block(kind=kind, role=role, texts=tuple(texts) or (("text", text),), tokens=tokens)
+
+
+def _objects(value: Any) -> list[Mapping[str, Any]]:
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
+
+
+# The pictures inside a message or a result that a client sent, in the forms of Anthropic's and OpenAI's protocols.
+
+
+def pictures_in(value: Any, depth: int = 0) -> Iterator[SentPicture]:
+    """Yield pictures in order, told by their bytes. One at an address is left out, since nothing is fetched."""
+    if isinstance(value, list) and depth < DEEPEST:
+        for item in value:
+            yield from pictures_in(item, depth + 1)
+    elif isinstance(value, Mapping) and value.get("type") in ("image", "image_url", "input_image"):
+        source, url = value.get("source"), value.get("image_url")
+        url = url.get("url") if isinstance(url, Mapping) else url
+        if isinstance(source, Mapping):
+            url = f"data:;base64,{source.get('data', '')}" if source.get("type") == "base64" else ""
+        if isinstance(url, str) and len(url) <= MOST_CHARACTERS:
+            with suppress(InvalidPicture, RemotePicture):
+                yield read_data_url(url, place="picture")
+    elif isinstance(value, Mapping):
+        for name in ("content", "output"):
+            yield from pictures_in(value.get(name), depth + 1)
+
+
+def without_bytes(value: Any, depth: int = 0) -> Any:
+    """Return a part of a message with the number of characters in place of long Base64, where protocols have it."""
+    if isinstance(value, list) and depth < 2 * DEEPEST:
+        return [without_bytes(item, depth + 1) for item in value]
+    if isinstance(value, Mapping) and depth < 2 * DEEPEST:
+        return {
+            name: _shortened(item) if name in _HOLDERS and isinstance(item, str) else without_bytes(item, depth + 1)
+            for name, item in value.items()
+        }
+    return value
+
+
+def _shortened(text: str) -> str:
+    is_coded = len(text) > LONGEST_CODED and _CODED.fullmatch(text)
+    return f"{text[:40]}… {len(text):,} characters" if is_coded else text

@@ -8,14 +8,13 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from mnesis_core import values
+from mnesis_core.context.additions import read_facts, read_passages
 from mnesis_core.context.assembly import read_system, read_tool, size_of_tool
 from mnesis_core.context.entries import EMPTY_MESSAGE, ContextEntry, Picture, find_message, find_summary, sources_of
-from mnesis_core.context.facts import read_facts
 from mnesis_core.context.fitting import frame_of
-from mnesis_core.context.passages import read_passages
 from mnesis_core.context.wording import field_texts, pictures_of, read_gap, read_summary
 from mnesis_core.events import EventType
-from mnesis_core.facts.values import FactRecord
+from mnesis_core.facts import FactRecord
 from mnesis_core.llm.interface import ToolSpec
 from mnesis_core.llm.tokens import MESSAGE_FRAMING, estimate_text
 from mnesis_core.messages import (

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from mnesis_core.llm.embeddings import Embedder
 from mnesis_core.llm.interface import Model, ModelSpec
-from mnesis_core.llm.reranking import Reranker
+from mnesis_core.llm.search_models import Embedder, Reranker
 from mnesis_core.providers.credentials import provider_of
-from mnesis_core.providers.demo import DemoModel
-from mnesis_core.providers.demo_search import DemoEmbedder, DemoReranker
-from mnesis_core.providers.litellm_ import LiteLLMModel
-from mnesis_core.providers.litellm_search import LiteLLMEmbedder, LiteLLMReranker
+from mnesis_core.providers.demo import DemoEmbedder, DemoModel, DemoReranker
+from mnesis_core.providers.litellm_ import LiteLLMEmbedder, LiteLLMModel, LiteLLMReranker
 
 
 def make_model(spec: ModelSpec) -> Model:

@@ -1,4 +1,5 @@
-"""The demo model ``demo/chat``: offline, deterministic, shipped. Its answer is a pure function of the request.
+"""The demo models ``demo/chat``, ``demo/embedding`` and ``demo/rerank``: offline, deterministic, shipped. An answer is
+a pure function of the request.
 
 It finds things in the conversation that it is shown and repeats them; it does sums, uses tools that it
 is offered and summarises. It never invents. The last user message may hold commands, for trying things out:
@@ -23,9 +24,10 @@ import asyncio
 import json
 import re
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from hashlib import blake2b
 from typing import Any
 
 from mnesis_core.config import StreamConfig
@@ -49,9 +51,10 @@ from mnesis_core.llm.interface import (
     ToolCall,
     Usage,
 )
+from mnesis_core.llm.search_models import Embedded, checked_vectors
 from mnesis_core.llm.tokens import estimate_text
-from mnesis_core.providers import demo_facts
 from mnesis_core.providers import demo_replies as replies
+from mnesis_core.providers import demo_summary
 from mnesis_core.providers.answer import (
     DeadlinePassed,
     PartialAnswer,
@@ -64,6 +67,7 @@ from mnesis_core.providers.answer import (
 )
 from mnesis_core.providers.demo_summary import FILE_TAG, describe, find_source, find_target, summarise
 from mnesis_core.providers.litellm_errors import out_of_time
+from mnesis_core.search.words import fold
 
 DEMO_LIMITS = StatedLimits(
     source=LimitSource.CONFIGURED, context_window=32_000, max_output_tokens=4_000, prices=Prices()
@@ -86,6 +90,9 @@ FAILURES = (*_STATUS_FAILURES, "long", "cut", "empty")
 _COMMAND = re.compile(r"(?<!\S)!(?:(slow|long|fail)[ \t]+(\w+)|(fail|think)\b)", re.IGNORECASE)
 _TOOL_COMMAND = re.compile(r"(?<!\S)!tool[ \t]+([\w.-]+)\s*(\{.*\})?", re.DOTALL)
 _NUMBER = re.compile(r"-?\d{1,9}")
+DIMENSIONS = 64
+BEGINNING = 5
+"""Characters of a word that count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,8 +158,8 @@ def answer(
     if any(role in ("system", "developer") and SUMMARISE_MARKER in text for role, text in texts):
         found = (find_source(text) for _, text in reversed(texts))
         tag, source = next((given for given in found if given[1]), ("", texts[-1][1]))
-        if any(demo_facts.MARKER in text for role, text in texts if role in ("system", "developer")):
-            return DemoAnswer(text=demo_facts.facts_in(source))
+        if any(demo_summary.MARKER in text for role, text in texts if role in ("system", "developer")):
+            return DemoAnswer(text=demo_summary.facts_in(source))
         # The target is not read from the source, which may itself speak of one.
         target = find_target("\n".join(text.replace(source, "") for _, text in texts))
         return DemoAnswer(text=describe(source, target) if tag == FILE_TAG else summarise(source, target))
@@ -367,3 +374,42 @@ def _value_of_type(schema: dict[str, Any], root: Any, text: str, depth: int) -> 
             return False
         case _:
             return None
+
+
+# The demo models of search, ``demo/embedding`` and ``demo/rerank``: offline, deterministic, without knowledge of
+# meaning.
+#
+# In an embedding each word adds a few numbers that are drawn from a hash of its beginning, so texts with the same or
+# similarly beginning words are near. It shows what an embedding model does to a search and what it costs, not how much
+# one helps.
+
+
+class DemoEmbedder:
+    def __init__(self, spec: ModelSpec) -> None:
+        self.spec = spec
+
+    async def embed(self, texts: Sequence[str], *, seconds: float) -> Embedded:
+        vectors = checked_vectors([_numbers(text) for text in texts], self.spec, count=len(texts))
+        tokens = sum(map(estimate_text, texts))
+        return Embedded(vectors=vectors, usage=Usage(input_tokens=tokens, output_tokens=0, source=Source.ESTIMATED))
+
+
+def _numbers(text: str) -> list[float]:
+    numbers = [0.01] * DIMENSIONS  # A text without words has a direction, too.
+    for word in fold(text).split():
+        # Two bits of the hash for each number: -1, 0, 0 or 1.
+        drawn = int.from_bytes(blake2b(word[:BEGINNING].encode(), digest_size=DIMENSIONS // 4).digest())
+        for place in range(DIMENSIONS):
+            numbers[place] += (-1, 0, 0, 1)[drawn >> 2 * place & 3]
+    return numbers
+
+
+class DemoReranker:
+    """Scores a text by the share of the question's words that it has. It shows the option, not what a reranker gains."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        self.spec = spec
+
+    async def rerank(self, question: str, texts: Sequence[str], *, seconds: float) -> tuple[float, ...]:
+        words = {*fold(question).split()}
+        return tuple(len(words & {*fold(text).split()}) / max(1, len(words)) for text in texts)

@@ -13,9 +13,8 @@ from decimal import Decimal, DecimalException, localcontext
 from itertools import islice, takewhile
 from typing import Any
 
-from mnesis_core.providers.demo_source import HEADINGS
+from mnesis_core.providers.demo_source import HEADINGS, rarity, sentences, shorten, terms
 from mnesis_core.providers.demo_summary import choose_points
-from mnesis_core.providers.demo_text import rarity, sentences, shorten, terms
 
 WHAT_TO_TRY = """\
 - **Tell me a few things** ("My cat is called Tom. The launch is on 4 May."), then ask **"What did I say about the launch?"**

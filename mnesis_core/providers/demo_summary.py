@@ -1,4 +1,5 @@
-"""The demo model's summaries: sentences of a source, word for word, under headings, each with who said it and when.
+"""The demo model's summaries: sentences of a source, word for word, under headings, each with who said it and when; and
+its facts.
 
 What was asked to be remembered is always kept, and comes first. For the rest, what states something (numbers, dates,
 names, decisions, what happened) comes before moods and pleasantries.
@@ -6,12 +7,15 @@ names, decisions, what happened) comes before moods and pleasantries.
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
+from collections.abc import Iterator
 from itertools import pairwise
 from math import log1p, prod, sqrt
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from mnesis_core.facts import asks_to_remember
 from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.providers.demo_source import (
     CONSTRAINTS,
@@ -22,13 +26,18 @@ from mnesis_core.providers.demo_source import (
     FILES,
     GOAL,
     HEADINGS,
+    LABEL,
+    LIST_MARK,
     OPEN,
     REMEMBER,
+    SENTENCE_END,
+    STOP_WORDS,
     Source,
     Told,
     read_source,
+    shorten,
+    terms,
 )
-from mnesis_core.providers.demo_text import STOP_WORDS, shorten, terms
 
 DEFAULT_TARGET_TOKENS = 500
 # A summary that is hardly smaller than its source is of no use, so this share of the source is its largest budget.
@@ -53,6 +62,29 @@ ALIKE = 0.6  # Two sentences that share more of their telling words than this sa
 FILE_TAG = "file_text"
 _SOURCE_TAGS = ("conversation", "summaries", FILE_TAG)
 _TARGET = re.compile(r"Target:\s*(\d[\d,]{0,9})\s*tokens", re.IGNORECASE)
+MARKER = "MNESIS-FACTS"
+MOST_FACTS = 20
+LONGEST, SHORTEST = 300, 8  # characters of a sentence
+
+# Every repetition has a bound: a text made for it must not make the search slow.
+_NAME = r"((?:[\w'\u2019-]{1,30} ){0,3}[\w'\u2019-]{1,30}?)"
+_RULES = (
+    (
+        "decision",
+        re.compile(r"\b(?:we|i)(?:['\u2019]ve| have)? (?:decided|agreed|settled on|will go with)\b", re.IGNORECASE),
+    ),
+    (
+        "preference",
+        re.compile(r"\b(?:i(?:['\u2019]d| would)? (?:much |really )?prefer|my favou?rite)\b", re.IGNORECASE),
+    ),
+    ("entity", re.compile(rf"^(?:and |but |so |by the way, )?(?:my|our) {_NAME} (?:is|are)\b", re.IGNORECASE)),
+    ("open_task", re.compile(r"^(?:to-?do:|(?:we|i) still (?:need|have) to\b)", re.IGNORECASE)),
+    ("constraint", re.compile(r"^(?:never|always)\b|\b(?:must|may not|has to) \w", re.IGNORECASE)),
+)
+_REMEMBER = re.compile(r"\b(?:remember|forget|keep in mind|note that)\b", re.IGNORECASE)
+_SUBJECT = re.compile(rf"\b(?:my|our|the) {_NAME} (?:is|are|must|has to|should)\b", re.IGNORECASE)
+_QUOTATION = re.compile('["\u201c\u201d\u00ab\u00bb]')
+_FOR = re.compile(r"\bprefer .{1,80} for ([\w ]{1,40})[.!]?$", re.IGNORECASE)
 
 
 def _pattern(text: str) -> re.Pattern[str]:
@@ -351,3 +383,47 @@ def _heading(item: Told, *, is_early: bool, among_people: bool) -> str:
 
 def _cost(text: str) -> int:
     return estimate_text(f"- {text}\n")
+
+
+# Facts as the demo model finds them: sentences that say by their words that they are to be kept.
+
+
+def facts_in(source: str) -> str:
+    """Return the facts of a transcript as the JSON that is asked for."""
+    found = []
+    for seq, role, sentence in _sentences(source):
+        # An assistant that repeats what was said states nothing itself.
+        states = not sentence.endswith("?") and (role == "user" or not _QUOTATION.search(sentence))
+        kind = next((kind for kind, rule in _RULES if rule.search(sentence)), "") if states else ""
+        if states and asks_to_remember(sentence) and _REMEMBER.search(sentence):
+            kind = "instruction"
+        if kind and (role == "user" or kind == "decision"):
+            found.append(_fact(sentence, kind=kind, seq=seq))
+    return json.dumps({"facts": found[-MOST_FACTS:]}, ensure_ascii=False)
+
+
+def _sentences(source: str) -> Iterator[tuple[int, str, str]]:
+    """Yield what users and assistants say, with the number of the message."""
+    seq, role = 0, ""
+    for line in source.split("\n"):
+        text = line
+        if label := LABEL.match(line):
+            seq, role, text = int(label[1]), "" if label[3] else label[2], line[label.end() :]
+        if role not in ("user", "assistant"):
+            continue
+        for piece in SENTENCE_END.split(text):
+            sentence = LIST_MARK.sub("", (piece or "").strip())
+            if SHORTEST <= len(sentence) <= LONGEST:
+                yield seq, role, sentence
+
+
+def _fact(sentence: str, *, kind: str, seq: int) -> dict[str, Any]:
+    subject = _FOR.search(sentence) if kind == "preference" else None
+    subject = subject or _SUBJECT.search(sentence)
+    return {
+        "statement": sentence,
+        "kind": kind,
+        "subject": subject[1] if subject else "",
+        "message": seq,
+        "quote": sentence,
+    }

@@ -15,13 +15,13 @@ from pathlib import PurePath
 from typing import Any
 
 from mnesis_core.errors import InvalidRequest, gettext_noop
-from mnesis_core.transcripts import autobyteus_reading, chatgpt, claude_code, locomo, openai_chat
+from mnesis_core.transcripts import autobyteus, chatgpt, claude_code, locomo, openai_chat
 from mnesis_core.transcripts.autobyteus import TRACE_TYPES
 from mnesis_core.transcripts.reading import UnreadableRecord, load_json, one_line
 from mnesis_core.transcripts.values import FORMAT_NAMES, Parser
 
 FORMATS: dict[str, Parser] = {
-    "autobyteus": autobyteus_reading.parse,
+    "autobyteus": autobyteus.parse,
     "chatgpt": chatgpt.parse,
     "claude_code": claude_code.parse,
     "locomo": locomo.parse,

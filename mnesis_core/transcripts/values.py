@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol
 
-from mnesis_core.facts.values import FactKind
+from mnesis_core.facts import FactKind
 from mnesis_core.llm.interface import Usage
 from mnesis_core.messages import Part, Role
 

@@ -20,8 +20,18 @@ from mnesis_core.llm.tokens import MESSAGE_FRAMING, TOOL_FRAMING, estimate_text
 from mnesis_core.messages import ProviderToolPart, TextPart
 from mnesis_core.records import UsageRecord
 from mnesis_core.text import nests_within, printable, printable_json
-from mnesis_core.turns.answers import Answered, Head, Thought, web_address, written_json
-from mnesis_core.turns.requests import SESSION_FIELD, CompletionRequest, RequestMessage, joined, unused_names
+from mnesis_core.turns.requests import (
+    SESSION_FIELD,
+    Answered,
+    CompletionRequest,
+    Head,
+    RequestMessage,
+    Thought,
+    joined,
+    unused_names,
+    web_address,
+    written_json,
+)
 
 ORIGIN = "anthropic"
 DEEPEST_INPUT = 100  # Objects and lists inside each other in the arguments of a call; deeper ones are sent as a text.

@@ -16,8 +16,7 @@ from mnesis_core.llm.parameters import NAMES, Parameters, read_parameters
 from mnesis_core.messages import CitationPart
 from mnesis_core.records import UsageRecord
 from mnesis_core.text import printable
-from mnesis_core.turns.answers import Answered, Head, web_address
-from mnesis_core.turns.requests import is_off, unused_names
+from mnesis_core.turns.requests import Answered, Head, is_off, unused_names, web_address
 
 # Our names of the parameters that are read, and OpenAI's.
 PARAMETERS = {

@@ -22,9 +22,9 @@ from mnesis_core.messages import (
 )
 from mnesis_core.records import TurnState, UsageRecord
 from mnesis_core.text import printable, printable_json
-from mnesis_core.turns.answers import Answered, Thought, pieces_of, written_json
 from mnesis_core.turns.completions import url_citations
 from mnesis_core.turns.options import TurnOptions
+from mnesis_core.turns.requests import Answered, Thought, pieces_of, written_json
 from mnesis_core.turns.response_requests import FREEFORM, conversation_id, response_id
 
 Event = dict[str, Any]

@@ -1,4 +1,4 @@
-"""Accounts as the pages show them: many in a constant number of queries, or one."""
+"""Accounts and groups as the pages show them: many in a constant number of queries, or one."""
 
 from __future__ import annotations
 
@@ -7,19 +7,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
+from django.apps import apps
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.hashers import UNUSABLE_PASSWORD_PREFIX
 from django.contrib.auth.models import Group, Permission, User
 from django.contrib.contenttypes.models import ContentType
-from django.db.models import Q, QuerySet
-from django.utils.translation import gettext, gettext_noop
+from django.db.models import Count, Q, QuerySet
+from django.utils.functional import Promise
+from django.utils.translation import gettext, gettext_lazy, gettext_noop
 
 from mnesis_core.errors import NotFound
 from mnesis_core.network.people import Role, Standing, State
 from mnesis_core.spending import Allowance
 from mnesis_core.text import encode_text
-from sessions_app.llm.activity import Activity, activity_of
 from sessions_app.llm.limits import days_of
+from sessions_app.llm.spending_store import Activity, activity_of
 from sessions_app.record.organisation_store import accounts_in, home_of, homes_of
 
 HISTORY = 20  # what staff did last to an account
@@ -29,6 +31,12 @@ IN_STATE = {
     State.INVITED: Q(is_active=True) & _HAS_NO_PASSWORD,
     State.CLOSED: Q(is_active=False),
 }
+GRANTS: dict[str, tuple[str | Promise, Q]] = {
+    "sessions_app.ModelGrant": (gettext_lazy("Restricted models"), Q()),
+    "agents_app.McpServerGrant": (gettext_lazy("Restricted MCP servers"), Q(server__removed_at=None)),
+    "sessions_app.AssistantGrant": (gettext_lazy("Assistants shared with it"), Q(assistant__removed_at=None)),
+}
+"""What refers to a group and goes with it: in which words, and which of the rows still count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,3 +173,43 @@ def _accounts(users: Iterable[User]) -> list[Account]:
             )
         )
     return accounts
+
+
+# Groups as the pages show them, in a constant number of queries.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSummary:
+    id: int
+    name: str
+    members: int  # those that the reader may see
+
+
+def list_summaries(actor: Standing) -> list[GroupSummary]:
+    return [_summary(group) for group in _counted(actor).order_by("name")]
+
+
+def find_group(actor: Standing, group_id: int) -> GroupSummary:
+    """:raises NotFound: there is no such group."""
+    group = _counted(actor).filter(pk=group_id).first()
+    if group is None:
+        raise NotFound(gettext_noop("There is no such group."))
+    return _summary(group)
+
+
+def count_grants(group_id: int) -> list[tuple[str | Promise, int]]:
+    """Return how much of each kind a group has access to, permissions first."""
+    permissions = Group.permissions.through.objects.filter(group=group_id).count()
+    grants = [
+        (words, apps.get_model(name)._default_manager.filter(is_kept, group=group_id).count())
+        for name, (words, is_kept) in GRANTS.items()
+    ]
+    return [(gettext_lazy("Permissions"), permissions), *grants]
+
+
+def _counted(actor: Standing) -> QuerySet[Group]:
+    return Group.objects.annotate(members=Count("user", filter=Q(user__in=seen_by(actor))))
+
+
+def _summary(group: Group) -> GroupSummary:
+    return GroupSummary(id=group.pk, name=group.name, members=group.members)  # type: ignore[attr-defined]

@@ -1,30 +1,50 @@
-"""The pages of people: their list, an invitation, one account with what staff may do to it, and the choice of a password."""
+"""The pages of people and of groups: lists, an invitation, one account with what staff may do to it, one group, and the
+choice of a password.
+"""
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth import login
 from django.contrib.auth.forms import SetPasswordForm
 from django.contrib.auth.models import User
+from django.core.mail import send_mail
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.utils.encoding import force_bytes, force_str
+from django.utils.http import urlsafe_base64_decode, urlsafe_base64_encode
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext_lazy
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
-from mnesis_core.errors import AccountChanged, InvalidRequest
-from mnesis_core.network.people import Standing, State, why_not_change, why_not_end
+from mnesis_core.errors import AccountChanged, InvalidRequest, PermissionDenied
+from mnesis_core.network.people import Standing, State, groups_to_give, why_not_change, why_not_end
 from mnesis_core.spending import lines_of
 from mnesis_core.text import printable
-from mnesis_site.people import links, people_store
-from mnesis_site.people.accounts import account_of, find_user, list_accounts, list_acts, standing_of
-from mnesis_site.people.forms import AccountForm, DayForm, InviteForm
+from mnesis_site.people import people_store
+from mnesis_site.people.accounts import (
+    account_of,
+    count_grants,
+    find_group,
+    find_user,
+    list_accounts,
+    list_acts,
+    list_candidates,
+    list_summaries,
+    standing_of,
+)
+from mnesis_site.people.forms import AccountForm, DayForm, GroupForm, InviteForm, MemberForm
+from mnesis_site.sign_in import FirstSignInToken
 from sessions_app.llm.limits import limits_for_person, look
 from sessions_app.llm.model_store import list_keys
 from sessions_app.llm.spending_store import load_account_limits
 from sessions_app.pages.formats import error_text
+from sessions_app.pages.markdown import show_invisible
 from sessions_app.pages.permissions import address_of, administrators, may_administer
 from sessions_app.pages.views import reader_of
 from sessions_app.record.organisation_store import are_several
@@ -34,6 +54,30 @@ PAGE = 50
 LONGEST_QUERY = 200
 VIEW, ADD, CHANGE = (f"auth.{verb}_user" for verb in ("view", "add", "change"))
 LIMIT, REVOKE = "sessions_app.change_accountlimit", "sessions_app.change_apikey"
+VIEW_GROUPS = "auth.view_group"
+SUGGESTED = 10
+"""Usernames that are suggested for a new member."""
+logger = logging.getLogger(__name__)
+MAIL_SUBJECT = gettext_lazy("Your account at Mnesis")
+MAIL_TEXT = ngettext_lazy(
+    """Hello %(name)s,
+
+this link lets you choose a password for your account at Mnesis:
+
+%(url)s
+
+It works once and expires after %(days)s day, or when a newer link is created.
+""",
+    """Hello %(name)s,
+
+this link lets you choose a password for your account at Mnesis:
+
+%(url)s
+
+It works once and expires after %(days)s days, or when a newer link is created.
+""",
+    "days",
+)
 
 
 @never_cache
@@ -76,7 +120,7 @@ def invite(request: HttpRequest) -> HttpResponse:
             context, form = _link(request, user), InviteForm(actor)
         except InvalidRequest as error:
             form.add_error("username", error_text(error))
-    return render(request, "people/invite.html", context | {"form": form, "can_mail": links.can_mail()})
+    return render(request, "people/invite.html", context | {"form": form, "can_mail": can_mail()})
 
 
 @never_cache
@@ -156,7 +200,7 @@ def revoke(request: HttpRequest, account_id: int, prefix: str) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 def welcome(request: HttpRequest, key: str, token: str) -> HttpResponse:
     """Let the holder of a valid link choose the password of its account and sign in. Opening the link changes nothing."""
-    user = links.user_of_link(key, token)
+    user = user_of_link(key, token)
     if user is None:
         return render(request, "people/link_spent.html", status=410)
     form: SetPasswordForm[User] = SetPasswordForm(user, request.POST if request.method == "POST" else None)
@@ -180,14 +224,14 @@ def require(request: HttpRequest, permission: str) -> None:
 
 def _link(request: HttpRequest, user: User) -> dict[str, Any]:
     """Return a new link as the pages show it, and send it where that is possible."""
-    url = links.link_for(request, user)
-    is_to_be_mailed = links.can_mail() and bool(user.email)
+    url = link_for(request, user)
+    is_to_be_mailed = can_mail() and bool(user.email)
     return {
         "link": url,
         "link_name": user.get_username(),
-        "link_days": links.days_of_link(),
+        "link_days": days_of_link(),
         "link_to": user.email if is_to_be_mailed else "",
-        "is_mailed": is_to_be_mailed and links.mail_link(user, url),
+        "is_mailed": is_to_be_mailed and mail_link(user, url),
     }
 
 
@@ -226,3 +270,186 @@ def _page(
     }
     part = "_person" if "HX-Request" in request.headers else "person"
     return render(request, f"people/{part}.html", context)
+
+
+# The pages of groups: their list, one with its members, and the question before one is deleted.
+
+
+@never_cache
+@administrators(VIEW_GROUPS)
+def group_list(request: HttpRequest) -> HttpResponse:
+    """The list; the name of a new group is posted here."""
+    actor = _group_reader(request)
+    form = GroupForm(request.POST if request.method == "POST" else None)
+    if form.is_bound:
+        _require_administrator(actor)
+        if form.is_valid():
+            try:
+                return redirect("group", people_store.create_group(actor.id, **form.cleaned_data))
+            except InvalidRequest as error:
+                form.add_error("name", error_text(error))
+    return render(request, "people/groups.html", {"groups": list_summaries(actor), "form": form, "actor": actor})
+
+
+@never_cache
+@administrators(VIEW_GROUPS)
+def group(request: HttpRequest, group_id: int) -> HttpResponse:
+    """One group; its new name is posted here."""
+    actor = _group_reader(request)
+    if request.method != "POST":
+        return _group_page(request, actor, group_id)
+    _require_administrator(actor)
+    form = GroupForm(request.POST, group_id=group_id)
+    if not form.is_valid():
+        return _group_page(request, actor, group_id, form=form)
+    try:
+        people_store.rename_group(actor.id, group_id, **form.cleaned_data)
+    except InvalidRequest as error:
+        form.add_error("name", error_text(error))
+        return _group_page(request, actor, group_id, form=form)
+    return _group_page(request, actor, group_id, said=_("Saved."))
+
+
+@never_cache
+@administrators(VIEW_GROUPS)
+def group_delete(request: HttpRequest, group_id: int) -> HttpResponse:
+    """Ask, with what goes with the group; the answer is posted here."""
+    actor = _group_reader(request)
+    _require_administrator(actor)
+    if request.method == "POST":
+        people_store.delete_group(actor.id, group_id)
+        return redirect("groups")
+    context = {"group": find_group(actor, group_id), "grants": count_grants(group_id)}
+    return render(request, "people/group_delete.html", context)
+
+
+@never_cache
+@administrators(VIEW_GROUPS)
+def candidates(request: HttpRequest, group_id: int) -> HttpResponse:
+    """Options for a new member's username: those that contain what was typed so far."""
+    require(request, CHANGE)
+    actor = _group_reader(request)
+    group, typed = find_group(actor, group_id), request.GET.get("username", "")[:LONGEST_QUERY].strip()
+    names = list_candidates(actor, group_id=group.id, query=typed, limit=SUGGESTED) if typed else []
+    return render(request, "people/_candidates.html", {"names": names})
+
+
+@never_cache
+@administrators(VIEW_GROUPS, methods=("POST",))
+def add_member(request: HttpRequest, group_id: int) -> HttpResponse:
+    require(request, CHANGE)
+    actor = _group_reader(request)
+    form = MemberForm(actor, request.POST)
+    if not form.is_valid():
+        return _group_page(request, actor, group_id, member_form=form)
+    try:
+        people_store.set_membership(actor.id, form.user.pk, group_id, is_member=True)
+    except PermissionDenied as error:
+        return _group_page(request, actor, group_id, member_form=form, problem=error_text(error))
+    return _group_page(request, actor, group_id, said=_said(_("%(name)s is now in this group."), form.user))
+
+
+@never_cache
+@administrators(VIEW_GROUPS, methods=("POST",))
+def remove_member(request: HttpRequest, group_id: int, account_id: int) -> HttpResponse:
+    require(request, CHANGE)
+    actor = _group_reader(request)
+    user = find_user(actor, account_id)
+    try:
+        people_store.set_membership(actor.id, user.pk, group_id, is_member=False)
+    except PermissionDenied as error:
+        return _group_page(request, actor, group_id, problem=error_text(error))
+    return _group_page(request, actor, group_id, said=_said(_("%(name)s is no longer in this group."), user))
+
+
+def _group_reader(request: HttpRequest) -> Standing:
+    """:raises Http404: this reader may not see people."""
+    require(request, VIEW)
+    return actor_of(request)
+
+
+def _require_administrator(actor: Standing) -> None:
+    if not actor.is_administrator:
+        raise Http404
+
+
+def _said(words: str, user: User) -> str:
+    return words % {"name": show_invisible(user.get_username())}
+
+
+def _group_page(
+    request: HttpRequest,
+    actor: Standing,
+    group_id: int,
+    *,
+    form: GroupForm | None = None,
+    member_form: MemberForm | None = None,
+    **told: Any,
+) -> HttpResponse:
+    """Return the page of a group as it is now, the part of it that an act asked for, or with a cursor more members."""
+    shown, cursor = find_group(actor, group_id), request.GET.get("cursor", "")[:LONGEST_QUERY]
+    found = list_accounts(actor, group_id=group_id, after=cursor, limit=PAGE + 1)
+    page = page_of(found, PAGE, lambda account: account.name)
+    next_cursor = page["next_cursor"]
+    context = told | {
+        "group": shown,
+        "members": page["items"],
+        "more_url": address_of("group", str(group_id), cursor=next_cursor) if next_cursor else "",
+        "actor": actor,
+        "may_change_members": may_administer(request, CHANGE) and group_id in groups_to_give(actor, [group_id]),
+        "form": form or GroupForm(initial={"name": shown.name}),
+        "member_form": member_form or MemberForm(actor),
+    }
+    if cursor:
+        return render(request, "people/_group_members.html", context)
+    template = "_group_swap" if "HX-Request" in request.headers else "group"
+    return render(request, f"people/{template}.html", context)
+
+
+# Links by which a person without a password chooses one, and the mails that bring them.
+#
+# A link is bound to what is stored in the place of the password, so the first choice voids it, and so does each newer
+# link.
+
+
+class ChoiceToken(FirstSignInToken):
+    key_salt = "mnesis_site.people"  # a name, not a module: another one would void the links that are out
+
+
+LINK_TOKENS = ChoiceToken()
+
+
+def link_for(request: HttpRequest, user: User) -> str:
+    key = urlsafe_base64_encode(force_bytes(user.pk))
+    return request.build_absolute_uri(reverse("welcome", args=[key, LINK_TOKENS.make_token(user)]))
+
+
+def user_of_link(key: str, token: str) -> User | None:
+    """Return the account for which a link is good; ``None`` if it is wrong, too old, or something took its place."""
+    try:
+        primary_key = int(force_str(urlsafe_base64_decode(key)))
+    except (ValueError, OverflowError):
+        return None
+    user = User.objects.filter(pk=primary_key, is_active=True).first()
+    if user is None or user.has_usable_password() or not LINK_TOKENS.check_token(user, token):
+        return None
+    return user
+
+
+def days_of_link() -> int:
+    return max(1, settings.PASSWORD_RESET_TIMEOUT // 86_400)
+
+
+def can_mail() -> bool:
+    return bool(settings.EMAIL_HOST)
+
+
+def mail_link(user: User, url: str) -> bool:
+    """Send a link to the account's mail address, in the language of whoever makes it; return whether a mail server took it. A failure is only logged."""
+    days = days_of_link()
+    text = MAIL_TEXT % {"name": user.get_username(), "url": url, "days": days}
+    try:
+        return bool(send_mail(str(MAIL_SUBJECT), text, None, [user.email]))
+    except (OSError, ValueError) as error:  # smtplib's errors are of the first kind, refused addresses of the second
+        logger.warning("A link could not be mailed: %s", type(error).__name__)
+        return False

@@ -18,7 +18,7 @@ from operator import itemgetter
 from typing import Any
 
 from django.db import connection, transaction
-from django.db.models import F, QuerySet
+from django.db.models import Count, F, Max, Q, QuerySet
 from django.utils import timezone
 from django.utils.crypto import salted_hmac
 
@@ -27,8 +27,17 @@ from mnesis_core.errors import InvalidRequest
 from mnesis_core.network.rate_limits import Bucket, decide
 from mnesis_core.spending import PaidCall, Scope, SpendingSum, Spent
 from sessions_app.database.tables import fetch, select_columns, time_of
-from sessions_app.models import USAGE_SUMS, AccountLimit, MessagePart, ModelCall, Session, SpendingMark, TryBucket
-from sessions_app.ownership import HOME
+from sessions_app.models import (
+    USAGE_SUMS,
+    AccountLimit,
+    ApiKey,
+    MessagePart,
+    ModelCall,
+    Session,
+    SpendingMark,
+    TryBucket,
+)
+from sessions_app.ownership import HOME, HOME_OF_OWNER
 
 MOST_SESSIONS = 50_000  # sessions told apart in one range, the largest first
 IDS_A_QUERY = 1_000
@@ -398,3 +407,24 @@ def _rows(names: Iterable[tuple[str, ...]]) -> QuerySet[TryBucket]:
 
 def _key(name: tuple[str, ...]) -> str:
     return salted_hmac("mnesis.tries", "\0".join(name), algorithm="sha256").hexdigest()
+
+
+# What people do here, for the staff who look after their accounts: asked for many at once, in one query of each kind.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activity:
+    sessions: int = 0  # in the organisation that the person is in, without those that turns launched
+    seen_at: datetime | None = None  # when a session of theirs changed last, or a key of theirs was used
+
+
+def activity_of(owner_ids: Collection[int]) -> dict[int, Activity]:
+    """Return by account what these people did; one that did nothing is not in it."""
+    own = Session.objects.filter(owner_id__in=owner_ids, organisation_id=HOME_OF_OWNER, deleted_at__isnull=True)
+    sessions = own.values("owner_id").annotate(count=Count("pk", filter=Q(parent_part_id="")), last=Max("updated_at"))
+    found = {row["owner_id"]: Activity(sessions=row["count"], seen_at=row["last"]) for row in sessions.order_by()}
+    used = ApiKey.objects.filter(owner_id__in=owner_ids, last_used_at__isnull=False)
+    for owner_id, at in used.values_list("owner_id").annotate(Max("last_used_at")).order_by():
+        known = found.get(owner_id, Activity())
+        found[owner_id] = Activity(sessions=known.sessions, seen_at=max(filter(None, (known.seen_at, at))))
+    return found

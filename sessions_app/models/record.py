@@ -640,7 +640,7 @@ class SearchVector(models.Model):
 
 class VectorNumbers(models.Model):
     part_id = IdField(primary_key=True, max_length=ID_LENGTH)
-    numbers = models.BinaryField()  # ``mnesis_core.search.meaning.packed``
+    numbers = models.BinaryField()  # ``mnesis_core.search.ranking.packed``
 
     class Meta:
         db_table = "search_vector_numbers"

@@ -1,4 +1,4 @@
-"""Documents of no origin, in frames of the pages: one draws diagrams, one shows HTML and SVG that a model wrote.
+"""What the pages do not trust: documents of no origin in frames, and pictures and audio as responses of their own.
 
 They say nothing themselves: the page sends what they show. Their policy keeps it from the page, the site and the network,
 whatever runs there.
@@ -15,6 +15,7 @@ from django.contrib.staticfiles import finders
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.templatetags.static import static
+from django.utils.http import content_disposition_header
 from django.views.decorators.cache import cache_control
 from django.views.decorators.clickjacking import xframe_options_sameorigin
 from django.views.decorators.http import require_safe
@@ -56,3 +57,18 @@ def _hash_of(name: str) -> str:
     """Return the source expression that permits a static file as an inline script."""
     content = Path(str(finders.find(name))).read_bytes()
     return f"'sha256-{b64encode(hashlib.sha256(content).digest()).decode()}'"
+
+
+# A picture or audio of a session as a response of its own, which no browser takes for anything else.
+
+
+def shown_alone(data: bytes, media_type: str, *, name: str) -> HttpResponse:
+    """:param media_type: what the bytes are, never what somebody says of them; no SVG and no HTML"""
+    headers = {
+        "Content-Disposition": content_disposition_header(as_attachment=False, filename=name) or "inline",
+        "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; sandbox",
+        "Cross-Origin-Resource-Policy": "same-origin",
+        "X-Content-Type-Options": "nosniff",
+        "Cache-Control": "private, no-store",
+    }
+    return HttpResponse(data, content_type=media_type, headers=headers)

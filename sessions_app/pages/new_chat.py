@@ -1,19 +1,24 @@
-"""The page of a new chat: examples to begin with, and a site's first steps for those who can take them."""
+"""The page of a new chat, with examples and a site's first steps, and the pages of the prompts that are saved for one."""
 
 from __future__ import annotations
 
 from dataclasses import astuple, dataclass
+from operator import attrgetter
 
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext_lazy as _
 
-from sessions_app.assistants.assistant_queries import list_assistants
+from mnesis_core.text import printable
+from sessions_app.assistants.assistant_store import list_assistants
+from sessions_app.assistants.prompt_store import list_prompts, load_prompt
 from sessions_app.conf import has_real_models
 from sessions_app.pages.permissions import may_administer
+from sessions_app.pages.transcript import load_said
 from sessions_app.pages.views import model_choices, reader_of, signed_in, signed_in_to_post
-from sessions_app.record.session_queries import has_imports
+from sessions_app.record.session_queries import has_imports, load_session
+from sessions_app.schemas import page_of
 
 COOKIE = "mnesis_first_steps"
 COOKIE_SECONDS = 400 * 24 * 3600  # the longest that browsers keep one
@@ -34,6 +39,7 @@ DEMO_EXAMPLES = (
     (_("Get a slow answer: reload the page meanwhile"), "!slow 200 Tell me about the sea."),
 )
 """What the demo model can show, each with the message that makes it do so (``mnesis_core.providers.demo``)."""
+PAGE = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,3 +83,30 @@ def hide_first_steps(request: HttpRequest) -> HttpResponse:
         COOKIE, HIDDEN, max_age=COOKIE_SECONDS, httponly=True, samesite="Lax", secure=request.is_secure()
     )
     return response
+
+
+# Saved prompts: their list, and the page of one.
+
+
+@signed_in
+def prompts(request: HttpRequest) -> HttpResponse:
+    """Return the page of all saved prompts, or with a cursor only the rows after it.
+
+    Of a ``message`` in a ``session``, its words are in the form of a new prompt.
+    """
+    cursor, query = request.GET.get("cursor") or None, printable(request.GET.get("q", "").strip())
+    found = list_prompts(user_id=reader_of(request), query=query, before=cursor, limit=PAGE + 1)
+    page = page_of(found, PAGE, attrgetter("id"))
+    context = {"prompts": page["items"], "next_cursor": page["next_cursor"] or "", "query": query}
+    if message_id := request.GET.get("message"):
+        session = load_session(request.GET.get("session", ""), owner_id=reader_of(request))
+        text, _ = load_said(session.id, message_id)
+        context["prompt"] = {"text": text}
+    return render(request, f"sessions_app/prompts/{'_rows' if cursor else 'prompts'}.html", context)
+
+
+@signed_in
+def prompt(request: HttpRequest, prompt_id: str) -> HttpResponse:
+    return render(
+        request, "sessions_app/prompts/prompt.html", {"prompt": load_prompt(prompt_id, user_id=reader_of(request))}
+    )

@@ -23,7 +23,7 @@ from mnesis_core.errors import InvalidRequest
 from mnesis_core.llm.interface import LimitSource, ModelSpec
 from mnesis_core.records import SessionRecord, TurnState
 from mnesis_core.text import printable
-from sessions_app.assistants.assistant_queries import assistant_of, is_usable
+from sessions_app.assistants.assistant_store import assistant_of, is_usable
 from sessions_app.conf import default_model, list_models, site_config
 from sessions_app.pages import transcript
 from sessions_app.pages.branches import (
@@ -41,7 +41,7 @@ from sessions_app.pages.branches import (
 from sessions_app.pages.formats import format_count, format_days_ago
 from sessions_app.pages.markdown import show_invisible, shown_title
 from sessions_app.pages.transcript import LARGEST, parent_titles
-from sessions_app.record.projects.project_queries import has_left_project, load_project
+from sessions_app.record.project_store import has_left_project, load_project
 from sessions_app.record.session_queries import last_model, list_sessions, load_session, load_sessions
 from sessions_app.record.turn_queries import newest_model, reasons_to_wait
 from sessions_app.schemas import page_of, place_of, read_place

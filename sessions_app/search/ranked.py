@@ -1,7 +1,8 @@
-"""Ranked search: the index is asked for each word of a question, and what it finds is ranked (``mnesis_core.search.ranking``).
+"""Ranked search: the index is asked for each word of a question, and what it finds is ranked
+(``mnesis_core.search.ranking``).
 
-Where the site has an embedding model, what is near by meaning counts too (``sessions_app.search.nearness``), and where it
-has a reranker, that reads the best of it (``sessions_app.search.reranking``). Rights and
+Where the site has an embedding model, what is near by meaning counts too, and where it
+has a reranker, that reads the best of it. Rights and
 filters are in every statement, as in the exact search. However long a history is, a bounded number of postings
 is read, those of the rarest words first; of a long history a word that is everywhere in it is not read at all.
 """
@@ -14,49 +15,63 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, TypeVar
+from functools import lru_cache, partial
+from typing import Any, NamedTuple, TypeVar
 
 from django.db import connection
 
 from mnesis_core.context.branches import are_in
 from mnesis_core.errors import BudgetExhausted, InvalidRequest
+from mnesis_core.llm.interface import ModelSpec
+from mnesis_core.llm.search_models import Reranker
+from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.messages import TextPart
-from mnesis_core.search.meaning import blend
-from mnesis_core.search.questions import Question, parse_question
+from mnesis_core.providers.litellm_ import close_connections
 from mnesis_core.search.ranking import (
     POOL,
     SESSION,
     Evidence,
+    Nearness,
     Place,
     Posting,
+    Question,
     Ranked,
     Turn,
     beside,
+    blend,
     choose_terms,
+    cosine,
+    likely_near,
+    parse_question,
     rank,
+    signs_of,
+    unpacked,
     with_scores,
 )
-from mnesis_core.search.words import fold, readable, snippet
+from mnesis_core.search.words import LONGEST_QUERY, fold, parse_words, readable, snippet
 from mnesis_core.text import decode_text
-from sessions_app.conf import site_config
+from sessions_app.conf import embedding_spec, get_embedder, get_reranker, rerank_spec, site_config
 from sessions_app.database.tables import fetch, select_columns, time_of
+from sessions_app.database.threads import waiting_for
 from sessions_app.models import Message
 from sessions_app.search.index import PIECE, SOURCES, engine
-from sessions_app.search.nearness import nearness, read_question
-from sessions_app.search.passages import speakers_of, with_passages
-from sessions_app.search.reranking import CHARACTERS, READ, read_beside
+from sessions_app.search.rest import Rest, drawing
 from sessions_app.search.search import (
     ENTRY,
     NEWEST,
     Candidate,
+    Mode,
     Scope,
     SearchResult,
     condition_of,
     hits_of,
     messages_in,
+    search,
+    speakers_of,
+    with_passages,
     with_texts,
 )
+from sessions_app.search.vector_store import embed, longest_text, text_of
 
 MOST_POSTINGS, MOST_OF_TERM = 1_500, 500
 """The number of postings read for all words of a question, and for one of them; the newest are read."""
@@ -91,6 +106,27 @@ _NO_MEMORY_TOOL = (
 )
 T = TypeVar("T")
 _OF_TURN = ("session_id", "seq", "created_at", "branch", "role")
+MOST_VECTORS = 10_000
+"""The number of messages, the newest ones, that are searched by meaning."""
+MOST_NEAR, SAMPLE = 250, 100
+"""The numbers of vectors that are compared in full: those that may be near, and a sample, which says what is usual."""
+EMBEDDING = Rest("The embedding model of the search does not answer; words alone do")
+
+_SIGNS = """
+    SELECT e.session_id, e.first_seq, v.part_id, v.signs FROM search_entries e JOIN search_vectors v ON v.part_id = e.source_id
+    WHERE e.kind = 'messages' AND e.start = 0 AND v.model = %s AND e.id < %s{condition}
+    ORDER BY e.id DESC LIMIT %s"""
+MOST_RERANKED = 50
+"""The number of messages that the model reads, the best by the other rules."""
+CHARACTERS_RERANKED = 1_500
+"""The most characters of each that it reads: many rerankers take no more than 512 tokens."""
+RERANKER = Rest("The reranker of the search does not answer; the search does without it")
+AROUND = 2
+"""Messages on both sides of a hit that are its passage, if nothing else is asked for."""
+MOST_AROUND = 10
+NOTHING_EXACT = "No text has all of this; these passages have most of it."
+# What asks for exactly this: words in quotes, or the beginning of a word with a star.
+_EXACT = re.compile(r"[\"“”„][^\"“”„]+[\"“”„]|\w\*(?:\s|$)")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -174,8 +210,8 @@ def _reranked(question: str, found: Finding, *, owner_id: int) -> Finding:
     if not config.rerank_model:
         return found
     texts = {
-        place: snippet(one.text, found.question, size=CHARACTERS, is_densest=True).text.replace("\x00", " ")
-        for place, one in _candidates(found, found.ranked[:READ]).items()
+        place: snippet(one.text, found.question, size=CHARACTERS_RERANKED, is_densest=True).text.replace("\x00", " ")
+        for place, one in _candidates(found, found.ranked[:MOST_RERANKED]).items()
         if one.text.strip("\x00 \n")
     }
     scores, note = _within_limits(partial(read_beside, question, [*texts.values()], owner_id=owner_id))
@@ -336,3 +372,159 @@ def _said(places: Sequence[Place], sessions: Sequence[str]) -> dict[Place, Candi
             text=readable(decode_text(content)),
         )
     return said
+
+
+# Nearness of messages to a question by the site's embedding model, within the scope of a search.
+#
+# Rights and filters are in the statement that finds candidates, as in the search by words. Signs of vectors are
+# compared first, which is cheap, and whole vectors only of those that may be near, so that no extension of a database
+# is needed.
+
+
+class Asked(NamedTuple):
+    """A question as an embedding model sees it."""
+
+    model: str
+    vector: bytes
+
+
+def read_question(text: str, *, owner_id: int) -> Asked | None:
+    """Return the vector of a question; ``None`` where words alone answer: no model is set, or it fails, which is logged.
+
+    :raises BudgetExhausted: a limit of the person who asks is used up.
+    """
+    if not site_config().search.embedding_model:
+        return None
+    return EMBEDDING.ask(partial(_asked, text, owner_id))
+
+
+def _asked(text: str, owner_id: int) -> Asked | None:
+    spec = embedding_spec()
+    if spec is None or not (said := text_of(text)[: longest_text(spec)]):
+        return None
+    return Asked(spec.litellm_model, _vector_of(spec, said, owner_id))
+
+
+@lru_cache(maxsize=256)
+def _vector_of(spec: ModelSpec, text: str, owner_id: int) -> bytes:
+    # Kept, because every page of an answer asks again, and must be ranked like the one before.
+    seconds = site_config().search.question_seconds
+    with drawing(owner_id, spec, tokens=estimate_text(text)) as tell:
+        embedded = waiting_for(embed, own_loop=True)(get_embedder(spec), [text], seconds=seconds)
+        tell(embedded.usage.total_tokens)
+    return embedded.vectors[0]
+
+
+def nearness(
+    scope: Scope,
+    asked: Asked,
+    *,
+    below: int,
+    place_of: Callable[[str, int], Place],
+    candidates: Collection[Place],
+) -> Nearness:
+    """Return how near messages are to a question: those that may be nearest, and the given candidates.
+
+    :param place_of: numbers a message
+    """
+    condition, values = condition_of(scope)
+    if scope.before_seq is not None:
+        condition, values = f"{condition} AND e.first_seq < %s", [*values, scope.before_seq]
+    signs = signs_of(asked.vector)
+    found = fetch(_SIGNS.format(condition=condition), [asked.model, below, *values, MOST_VECTORS])
+    rows = [row for row in found if len(row[3]) == len(signs)]
+    places = {part_id: place_of(session_id, seq) for session_id, seq, part_id, _ in rows}
+    ids = [row[2] for row in rows]
+    near = likely_near([bytes(row[3]) for row in rows], signs, most=MOST_NEAR)
+    sample = ids[:: max(1, len(ids) // SAMPLE)]
+    wanted = {ids[at] for at in near} | {id for id in ids if places[id] in candidates} | {*sample}
+    question = unpacked(asked.vector)
+    cosines = {
+        id: cosine(question, unpacked(numbers)) for id, numbers in _numbers(wanted) if len(numbers) == len(asked.vector)
+    }
+    by_place: dict[Place, float] = {}
+    for id, value in cosines.items():
+        by_place[places[id]] = max(value, by_place.get(places[id], -1.0))
+    return Nearness(by_place, usual=[cosines[id] for id in sample if id in cosines])
+
+
+def _numbers(part_ids: Collection[str]) -> list[tuple[str, bytes]]:
+    if not part_ids:
+        return []
+    marks = ", ".join(["%s"] * len(part_ids))
+    rows = fetch(f"SELECT part_id, numbers FROM search_vector_numbers WHERE part_id IN ({marks})", sorted(part_ids))
+    return [(id, bytes(numbers)) for id, numbers in rows]
+
+
+# Reranking: where the site has a reranker, it reads the best messages that a search found beside the question.
+
+
+def read_beside(question: str, texts: Sequence[str], *, owner_id: int) -> tuple[float, ...] | None:
+    """Return a score for each text; ``None`` where there is no model, or it fails, which is logged.
+
+    :raises BudgetExhausted: a limit of the person who asks is used up.
+    """
+    if not texts or not site_config().search.rerank_model:
+        return None
+    return RERANKER.ask(partial(_scores, question, tuple(texts), owner_id))
+
+
+def _scores(question: str, texts: tuple[str, ...], owner_id: int) -> tuple[float, ...] | None:
+    spec = rerank_spec()
+    return _scores_of(spec, question, texts, owner_id) if spec else None
+
+
+@lru_cache(maxsize=64)
+def _scores_of(spec: ModelSpec, question: str, texts: tuple[str, ...], owner_id: int) -> tuple[float, ...]:
+    # Kept, because every page of an answer asks again, and must be ranked like the one before.
+    # Rerankers seldom say what they read, so our estimate counts: the question once more with each text.
+    tokens = len(texts) * estimate_text(question) + sum(map(estimate_text, texts))
+    with drawing(owner_id, spec, tokens=tokens) as tell:
+        scores = waiting_for(_rerank, own_loop=True)(get_reranker(spec), question, texts)
+        tell(tokens)
+    return scores
+
+
+async def _rerank(reranker: Reranker, question: str, texts: Sequence[str]) -> tuple[float, ...]:
+    try:
+        return await reranker.rerank(question, texts, seconds=site_config().search.question_seconds)
+    finally:
+        await close_connections()
+
+
+# The one search behind every endpoint: a question is ranked, and exact words, phrases and patterns are found as asked.
+
+
+def answer(
+    scope: Scope,
+    text: str,
+    *,
+    mode: Mode = "ranked",
+    limit: int = 20,
+    cursor: str | None = None,
+    around: int | None = None,
+) -> SearchResult:
+    """Search as asked. Where no text has all words of an exact search, the best passages come instead, with a note.
+
+    :param around: messages on both sides of each hit; by default two of a ranked one, and none of others
+    :raises InvalidRequest: the text or the cursor cannot be understood.
+    """
+    is_ranked = cursor[:1] == "r" if cursor else mode == "ranked" and not _is_exact(text)
+    if mode == "regex" or not is_ranked:
+        exact: Mode = "regex" if mode == "regex" else "text"
+        found = search(scope, text, mode=exact, limit=limit, cursor=cursor)
+        if mode == "regex" or cursor or found.hits or found.more:
+            return replace(found, hits=tuple(with_passages(found.hits, {}, around=around or 0)))
+    ranked = search_ranked(scope, text, limit=limit, cursor=cursor, around=AROUND if around is None else around)
+    why = NOTHING_EXACT if ranked.hits and not is_ranked else ""
+    return replace(ranked, note=" ".join(filter(None, (why, ranked.note))))
+
+
+def _is_exact(text: str) -> bool:
+    if len(text) > LONGEST_QUERY or not _EXACT.search(text):
+        return False
+    try:
+        parse_words(text)
+    except InvalidRequest:
+        return False
+    return True

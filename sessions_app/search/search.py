@@ -10,23 +10,25 @@ valid while new messages come.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from time import monotonic
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from django.db import connection
 
-from mnesis_core.context.branches import Stretch
+from mnesis_core.context.branches import END, Stretch
 from mnesis_core.errors import InvalidRequest
+from mnesis_core.messages import PatchPart, ReasoningPart, RefusalPart, Role, TextPart
 from mnesis_core.records import record_of
-from mnesis_core.search.words import Marks, Query, parse_pattern, parse_words, readable, snippet
-from mnesis_core.text import decode_text, spaced_json
-from sessions_app.database.tables import fetch
-from sessions_app.ownership import HOME, TEMPORARY
-from sessions_app.search.filters import EVERYTHING, Filters
-from sessions_app.search.index import JSON_TOLD, PARTS, PIECE, SOURCES, engine
+from mnesis_core.search.ranking import GAP
+from mnesis_core.search.words import Marks, Query, fold, parse_pattern, parse_words, readable, snippet
+from mnesis_core.text import decode_text, encode_text, excerpt, read_time, spaced_json
+from sessions_app.database.tables import fetch, select_columns, time_of
+from sessions_app.models import Message, Session
+from sessions_app.ownership import HOME, TEMPORARY, owned_by
+from sessions_app.search.index import CALLS, JSON_TOLD, PARTS, PIECE, SOURCES, TOLD, engine
 
 Mode = Literal["ranked", "text", "regex"]
 Kind = Literal["messages", "tools", "summaries", "files", "all"]
@@ -55,6 +57,122 @@ VISIBLE = (
     " AND NOT EXISTS (SELECT 1 FROM turns w WHERE w.session_id = s.id AND w.idempotency_key = f.id))"
 )
 """Deleted sessions are hidden, and so are incomplete forks (``session_queries.visible_sessions``)."""
+SPEAKER = "speaker_"
+"""The prefix of a session's labels that name the speaker of a role."""
+MOST_SESSIONS = 2_000
+"""The number of sessions in which a speaker's name is looked for, the newest first."""
+
+_MESSAGE = "EXISTS (SELECT 1 FROM messages m WHERE m.session_id = e.session_id AND m.seq = e.first_seq AND {})"
+_PART = "EXISTS (SELECT 1 FROM message_parts p WHERE p.id = e.source_id AND {})"
+# The item of a message that a model reads now, and what a tool returned while it is no tombstone.
+_LIVE = (
+    "EXISTS (SELECT 1 FROM context_items c WHERE c.session_id = e.session_id AND c.item_id = m.id"
+    " AND c.item_type = 'message' AND c.removed_seq IS NULL)"
+    " AND NOT (e.field IN ('output', 'error_message')"
+    " AND EXISTS (SELECT 1 FROM message_parts p WHERE p.id = e.source_id AND p.compacted_at IS NOT NULL))"
+)
+# ``replace`` compares the same way on both databases; LIKE does not.
+_HAS = "replace(COALESCE(p.{0}, ''), %s, '') <> COALESCE(p.{0}, '')"
+_OF_FILE = " OR ".join(_HAS.format(column) for column in ("tool_input", "content", "label"))
+_IN_PROJECT = "EXISTS (SELECT 1 FROM sessions q WHERE q.id = e.session_id AND q.project_id = %s)"
+LONGEST_LINE = 240
+"""The number of characters shown of a message beside a hit."""
+READ_OF_LINE = LONGEST_LINE + 1
+"""The number of characters read of it: one more, which tells that the message goes on."""
+
+_OF_MESSAGE = ("session_id", "seq", "created_at", "branch", "role", "id")
+# A message is shown by what it says in words, or else by its first tool call.
+_ORDER = (TextPart.type, RefusalPart.type, *CALLS, PatchPart.type, ReasoningPart.type)
+_SHOWN = (*TOLD, *CALLS)
+_LINES = f"""
+    WITH w (session_id, seq) AS (VALUES {{places}})
+    SELECT {{columns}}, p.part_type, p.tool_name, substr(p.content, 1, {READ_OF_LINE}),
+        substr(p.tool_input, 1, {READ_OF_LINE}), substr(COALESCE(p.output, p.error_message, ''), 1, {READ_OF_LINE})
+    FROM w JOIN messages m ON m.session_id = w.session_id AND m.seq = w.seq
+    LEFT JOIN message_parts p ON p.id = (
+        SELECT q.id FROM message_parts q WHERE q.message_id = m.id AND q.part_type IN {_SHOWN!r}
+        ORDER BY CASE q.part_type {" ".join(f"WHEN '{kind}' THEN {at}" for at, kind in enumerate(_ORDER))} ELSE 9 END,
+            q.part_index LIMIT 1
+    )"""
+
+
+# Filters of a search beside its words: the time, the speaker, the tool, the file and the branch of what was said.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filters:
+    since: datetime | None = None
+    until: datetime | None = None
+    """The time before which something was said."""
+    speaker: str = ""
+    """A role, or a person's name as it stands in the session's labels."""
+    tool: str = ""
+    file: str = ""
+    """The id of a file, or any part of its path."""
+    branch: int | None = None
+    project_id: str = ""
+    """The project that sessions are in, which the caller knows to be one of the person's."""
+    compacted: bool | None = None
+    """The model no longer reads it as it was said; ``None`` for both."""
+
+    def __bool__(self) -> bool:
+        return self != EVERYTHING
+
+    def conditions(self, *, owner_id: int, session_id: str | None) -> Iterator[tuple[str, list[Any]]]:
+        """Yield conditions on an entry ``e`` with their values."""
+        adapt = connection.ops.adapt_datetimefield_value
+        if self.speaker or self.compacted is not None:
+            yield "e.kind IN ('messages', 'tools')", []  # the record itself, without summaries and files
+        plain = {
+            _MESSAGE.format("m.created_at >= %s"): self.since and adapt(self.since),
+            _MESSAGE.format("m.created_at < %s"): self.until and adapt(self.until),
+            _MESSAGE.format("m.branch = %s"): self.branch,
+            _IN_PROJECT: self.project_id or None,
+        }
+        yield from ((condition, [value]) for condition, value in plain.items() if value is not None)
+        if self.compacted is not None:
+            yield _MESSAGE.format(f"NOT ({_LIVE})" if self.compacted else _LIVE), []
+        if self.speaker in get_args(Role):
+            yield _MESSAGE.format("m.role = %s"), [self.speaker]
+        elif self.speaker:
+            yield _said_by(self.speaker, owner_id=owner_id, session_id=session_id)
+        if self.tool:
+            yield f"e.kind = 'tools' AND {_PART.format('p.tool_name = %s')}", [encode_text(self.tool)]
+        if self.file:
+            text = encode_text(self.file)
+            yield f"(e.source_id = %s OR {_PART.format(f'({_OF_FILE})')})", [text, text, text, text]
+
+
+EVERYTHING = Filters()
+
+
+def read_filters(*, since: str = "", until: str = "", branch: int | None = None, **others: Any) -> Filters:
+    """:raises InvalidRequest: a time is none, or there can be no such branch."""
+    if branch is not None and not 0 <= branch <= END:
+        raise InvalidRequest("branch must be the number of a branch", field="branch")
+    return Filters(since=read_time(since, "since"), until=read_time(until, "until"), branch=branch, **others)
+
+
+def _said_by(name: str, *, owner_id: int, session_id: str | None) -> tuple[str, list[Any]]:
+    sessions = Session.objects.filter(owned_by(owner_id)).order_by("-updated_at")
+    if session_id is not None:
+        sessions = Session.objects.filter(id=session_id)
+    wanted = fold(readable(name)).split()
+    pairs = [
+        (id, role)
+        for id, labels in sessions.values_list("id", "labels")[:MOST_SESSIONS]
+        for role, called in speakers_in(labels).items()
+        if wanted and set(wanted) <= set(fold(called).split())
+    ]
+    if not pairs:
+        return "1 = 0", []
+    places = ", ".join(["(%s, %s)"] * len(pairs))
+    return _MESSAGE.format(f"(m.session_id, m.role) IN (VALUES {places})"), [value for pair in pairs for value in pair]
+
+
+def speakers_in(labels: dict[str, Any]) -> dict[str, str]:
+    """Return the name of who speaks in each role, where labels tell it."""
+    return {key.removeprefix(SPEAKER): readable(str(name)) for key, name in labels.items() if key.startswith(SPEAKER)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +266,7 @@ class _Walk:
 def search(scope: Scope, text: str, *, mode: Mode = "text", limit: int = 20, cursor: str | None = None) -> SearchResult:
     """Find words (all of them; ``"side by side"``; ``begin*``) or a regular expression (RE2) in visible sessions.
 
-    Ranked questions are asked in ``sessions_app.search.answers``.
+    Ranked questions are asked in ``sessions_app.search.ranked``.
 
     :raises InvalidRequest: the query or the cursor cannot be understood.
     """
@@ -294,3 +412,132 @@ def with_texts(cursor: Any, entries: list[Any]) -> list[Candidate]:
         piece = spaced_json(piece) if part_type in JSON_TOLD else piece
         candidates.append(Candidate._make((*entry, message_id, branch, role, part_type, readable(piece))))
     return candidates
+
+
+# Passages: a hit with the messages before and after it, each as one line with its speaker and time.
+
+
+class _Told(NamedTuple):
+    branch: int
+    line: Line
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passage:
+    """Messages that stand together around one hit or several."""
+
+    hits: tuple[Hit, ...]
+    """The hits of the passage, the best first."""
+    lines: tuple[Line, ...]
+    """The messages in order; empty for a hit that is no message."""
+
+
+def with_passages(
+    hits: Collection[Hit],
+    texts: Mapping[tuple[str, str], str],
+    *,
+    around: int,
+    speakers: Mapping[str, Mapping[str, str]] | None = None,
+) -> list[Hit]:
+    """Return hits with what is around them. A message that is around several is told with the first of them only.
+
+    :param texts: how a hit's own line is shown, by its row and field, where that is not its snippet
+    :param speakers: what ``speakers_of`` returns for their sessions, where the caller has read it
+    """
+    said = {(hit.session_id, hit.message_seq) for hit in hits if hit.message_id}
+    places = {(session, seq + step) for session, seq in said for step in range(-around, around + 1)}
+    told = _told(places, speakers or speakers_of({session for session, _ in said}))
+    known: set[tuple[str, int]] = set()
+    found = []
+    for hit in hits:
+        own = told.get((hit.session_id, hit.message_seq)) if hit.message_id else None
+        beside = [] if own is None else list(_beside(own, hit.session_id, told, around))
+        lines = [line for line in beside if line.text and (hit.session_id, line.seq) not in known]
+        if own is not None:
+            lines.append(replace(own.line, text=texts.get((hit.source_id, hit.field), hit.snippet), is_hit=True))
+        known.update((hit.session_id, line.seq) for line in lines)
+        found.append(replace(hit, passage=tuple(sorted(lines, key=lambda line: line.seq))))
+    return found
+
+
+def _beside(own: _Told, session_id: str, told: Mapping[tuple[str, int], _Told], around: int) -> Iterator[Line]:
+    for seq in range(own.line.seq - around, own.line.seq + around + 1):
+        other = told.get((session_id, seq))
+        if other is None or seq == own.line.seq or other.branch != own.branch:
+            continue
+        if abs(other.line.said_at - own.line.said_at) <= GAP:
+            yield other.line
+
+
+def merged(hits: Collection[Hit], *, around: int) -> list[Passage]:
+    """Return the passages of hits, those that touch as one, in the order of their best hits.
+
+    :param around: the number that ``with_passages`` was given for these hits
+    """
+    groups: list[list[Hit]] = []
+    for hit in hits:
+        near = [group for group in groups if any(_touch(hit, other, around) for other in group)]
+        whole = [*(one for group in near for one in group), hit]
+        if near:
+            near[0][:] = whole
+            groups = [group for group in groups if not any(group is other for other in near[1:])]
+        else:
+            groups.append(whole)
+    return [Passage(hits=tuple(group), lines=tuple(_lines(group))) for group in groups]
+
+
+def _touch(one: Hit, other: Hit, around: int) -> bool:
+    if not (one.message_id and other.message_id) or (one.session_id, one.branch) != (other.session_id, other.branch):
+        return False
+    if abs(one.message_seq - other.message_seq) > 2 * around + 1:
+        return False
+    times = [line.said_at for hit in (one, other) for line in hit.passage if line.is_hit]
+    return len(times) == 2 and abs(times[0] - times[1]) <= GAP
+
+
+def _lines(hits: Collection[Hit]) -> list[Line]:
+    """Return the lines of hits in order, each message once, as the hit that it is if it is one."""
+    lines: dict[int, Line] = {}
+    for line in (line for hit in hits for line in hit.passage):
+        if line.is_hit or line.seq not in lines:
+            lines[line.seq] = line
+    return [lines[seq] for seq in sorted(lines)]
+
+
+def _told(places: Collection[tuple[str, int]], names: Mapping[str, Mapping[str, str]]) -> dict[tuple[str, int], _Told]:
+    if not places:
+        return {}
+    pairs = ", ".join(["(%s, %s)"] * len(places))
+    statement = _LINES.format(places=pairs, columns=select_columns(Message, "m", _OF_MESSAGE))
+    return {
+        (session_id, seq): _Told(
+            branch,
+            Line(
+                message_id=id,
+                seq=seq,
+                role=role,
+                speaker=names.get(session_id, {}).get(role, ""),
+                tool_name=readable(decode_text(tool_name or "")),
+                said_at=time_of(at),
+                text=_text(kind, content, tool_input, output),
+                is_hit=False,
+            ),
+        )
+        for session_id, seq, at, branch, role, id, kind, tool_name, content, tool_input, output in fetch(
+            statement, [value for place in places for value in place]
+        )
+    }
+
+
+def _text(kind: str | None, content: str | None, tool_input: str | None, output: str | None) -> str:
+    if kind is None:
+        return ""
+    text = f"{tool_input} {output}" if kind in CALLS else content or ""
+    text = decode_text(text)
+    return excerpt(readable(spaced_json(text) if kind in JSON_TOLD else text), LONGEST_LINE)
+
+
+def speakers_of(sessions: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Return by session the name of who speaks in each role, where its labels tell it."""
+    labels = Session.objects.filter(id__in=list(sessions)).values_list("id", "labels")
+    return {id: speakers_in(of) for id, of in labels}

@@ -19,7 +19,7 @@ from mnesis_core.text import excerpt, printable
 from sessions_app.conf import default_model
 from sessions_app.llm.model_store import ModelCheck, ModelEntry, read_check
 from sessions_app.pages import formats, markdown
-from sessions_app.pages.sidebar import sidebar_context
+from sessions_app.pages.navigation import sidebar_context
 from sessions_app.pages.views import label_text
 
 SOURCES = {

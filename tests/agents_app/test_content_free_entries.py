@@ -15,7 +15,7 @@ from django.db import models
 
 from agents_app.tools.registry import ToolContext, tool
 from agents_app.turns import lifecycle
-from agents_app.turns.assistants import create_assistant
+from agents_app.turns.defaults import create_assistant
 from audit_app.proof.verify import verify_sessions
 from audit_app.tables import session_tables
 from compaction_app.context.state import rebuild_payload

@@ -17,8 +17,8 @@ from compaction_app.context.state import load_meter, load_state, size_of
 from compaction_app.models import CompactionRun
 from compaction_app.queries import last_refill, list_summaries, newest_compacted_by_hand
 from mnesis_core import errors
+from mnesis_core.context.additions import Refill
 from mnesis_core.context.entries import MessageEntry
-from mnesis_core.context.refill import Refill
 from mnesis_core.providers.scripted import Step
 from mnesis_core.records import SessionRecord
 from sessions_app.database.threads import db

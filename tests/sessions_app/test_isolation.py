@@ -17,10 +17,10 @@ from django.utils import timezone
 
 from agents_app import queries as agent_queries
 from compaction_app import queries as compaction_queries
-from compaction_app.context import comparison
+from compaction_app.context import manifests
 from compaction_app.context import state as context
 from compaction_app.facts import queries as fact_queries
-from compaction_app.lineage import queries as lineage_queries
+from compaction_app.lineage import claims
 from files_app import queries as file_queries
 from mnesis_core.context.branches import END, LINE, Path, Stretch
 from mnesis_core.errors import NotFound
@@ -39,11 +39,10 @@ from sessions_app.record import (
     timeline_queries,
     turn_queries,
 )
+from sessions_app.record import observed as record_observed
 from sessions_app.record.change import change
-from sessions_app.record.observed import conditions, numbers
-from sessions_app.record.observed import sessions as observed
 from sessions_app.record.shares import sharing
-from sessions_app.search import answers, filters, nearness, passages, ranked, search, vector_store
+from sessions_app.search import ranked, search, vector_store
 from tests.support.people.organisations import put_into
 from tests.support.record.belongings import CONTENT, SECRET, Person, Things, belongings, person
 from tests.support.record.talks import new_session
@@ -62,16 +61,10 @@ MODULES = (
         turn_queries,
     ),
     *(
-        conditions,
-        numbers,
-        observed,
+        record_observed,
         model_store,
         spending_store,
         search,
-        answers,
-        filters,
-        nearness,
-        passages,
         ranked,
         vector_store,
     ),
@@ -80,8 +73,8 @@ MODULES = (
         page_branches,
         compaction_queries,
         fact_queries,
-        lineage_queries,
-        comparison,
+        claims,
+        manifests,
         context,
         file_queries,
         agent_queries,
@@ -109,7 +102,7 @@ BY_OWNER: dict[Query, Ask] = {
     session_queries.load_forking: lambda ask, who, its: ask(its.fork, owner_id=who.owner_id),
     turn_queries.load_call: lambda ask, who, its: ask(its.call, owner_id=who.owner_id),
     search.search: lambda ask, who, its: ask(search.Scope(owner_id=who.owner_id), SECRET),
-    answers.answer: lambda ask, who, its: ask(search.Scope(owner_id=who.owner_id), SECRET),
+    ranked.answer: lambda ask, who, its: ask(search.Scope(owner_id=who.owner_id), SECRET),
     ranked.find_ranked: lambda ask, who, its: ask(search.Scope(owner_id=who.owner_id), SECRET).sessions,
     ranked.search_ranked: lambda ask, who, its: ask(search.Scope(owner_id=who.owner_id), SECRET, limit=9, around=2),
     compaction_queries.load_previews: lambda ask, who, its: ask(its.preview, owner_id=who.owner_id),
@@ -276,8 +269,8 @@ BY_SESSION: dict[Query, Ask] = {
     compaction_queries.load_attempts: lambda ask, who, its: ask(its.summary, session_id=who.session_id, limit=9),
     compaction_queries.load_facts: lambda ask, who, its: ask([its.fact], session_id=who.session_id),
     compaction_queries.load_standing_facts: lambda ask, who, its: ask(who.session_id, at=9_999, path=None, limit=9),
-    lineage_queries.unaligned_summaries: lambda ask, who, its: ask(who.session_id, method="words.0"),
-    lineage_queries.is_aligned: lambda ask, who, its: ask(its.summary, session_id=who.session_id),
+    claims.unaligned_summaries: lambda ask, who, its: ask(who.session_id, method="words.0"),
+    claims.is_aligned: lambda ask, who, its: ask(its.summary, session_id=who.session_id),
     fact_queries.count_facts: lambda ask, who, its: ask(who.session_id),
     fact_queries.list_facts: lambda ask, who, its: ask(who.session_id),
     fact_queries.every_fact: lambda ask, who, its: ask(who.session_id),
@@ -314,8 +307,19 @@ NOT_SCOPED: dict[Query, str] = {
     ),
     **dict.fromkeys((page_branches.with_versions, page_branches.versions_at_end), "they read nothing"),
     branch_queries.path_through: "its caller has loaded the session",
-    lineage_queries.tally: "it reads nothing",
-    lineage_queries.load_claims: "the summary was loaded for the caller",
+    claims.tally: "it reads nothing",
+    **dict.fromkeys(
+        (claims.request_alignment, claims.align, claims.align_summary), "for workers, who work at everybody's summaries"
+    ),
+    **dict.fromkeys((manifests.load_manifest, manifests.with_manifests), "their caller has loaded the calls"),
+    **dict.fromkeys((manifests.shown_beside, manifests.newest_beside), "their caller has loaded the sessions"),
+    spending_store.activity_of: "for staff: tests/sessions_app/test_activity.py",
+    ranked.read_beside: "reads no rows",
+    **dict.fromkeys(
+        (vector_store.embed, vector_store.longest_text, vector_store.text_of, vector_store.is_queued), "read no rows"
+    ),
+    **dict.fromkeys((vector_store.fill, vector_store.fill_or_log), "for workers, who read everybody's messages"),
+    claims.load_claims: "the summary was loaded for the caller",
     fact_queries.facts_reaching: "whose facts it finds: tests/compaction_app/facts/test_held_facts.py",
     compaction_queries.held_facts: "it reads nothing by itself",
     compaction_queries.reaches: "it reads nothing",
@@ -411,13 +415,13 @@ NOT_SCOPED: dict[Query, str] = {
     **dict.fromkeys(
         (
             *(turn_queries.begun_before, turn_queries.sum_usage, session_queries.visible_sessions),
-            *(agent_queries.item_of, transcript.first_words, comparison.compared),
+            *(agent_queries.item_of, transcript.first_words, manifests.compared),
         ),
         "it reads nothing by itself",
     ),
     agent_queries.owners_who_left: "workers look after every run",
     **dict.fromkeys(
-        (comparison.compare_calls, comparison.calls_to_compare, comparison.request_changes),
+        (manifests.compare_calls, manifests.calls_to_compare, manifests.request_changes),
         "they are asked through load_call, which is told whose calls it may see",
     ),
     **dict.fromkeys(
@@ -474,21 +478,21 @@ NOT_SCOPED: dict[Query, str] = {
     compaction_queries.completed_compactions: "part of a query of sessions, whose they are is for that query",
     **dict.fromkeys(
         (
-            conditions.named,
-            conditions.sessions_with,
-            numbers.load_course,
-            numbers.times_between,
-            observed.list_observed,
-            observed.load_observed,
-            observed.observed_in_pages,
+            record_observed.named,
+            record_observed.sessions_with,
+            record_observed.load_course,
+            record_observed.times_between,
+            record_observed.list_observed,
+            record_observed.load_observed,
+            record_observed.observed_in_pages,
             compaction_queries.compactions_over_time,
         ),
         "everybody's, for staff who may see every record: tests/audit_app/observe/test_observe_page.py",
     ),
-    filters.read_filters: "reads no rows",
-    filters.speakers_in: "reads no rows",
-    nearness.nearness: "in whose scope it looks: tests/sessions_app/search/test_meaning.py",
-    nearness.read_question: "reads no rows of people",
+    search.read_filters: "reads no rows",
+    search.speakers_in: "reads no rows",
+    ranked.nearness: "in whose scope it looks: tests/sessions_app/search/test_meaning.py",
+    ranked.read_question: "reads no rows of people",
     **dict.fromkeys(
         (
             vector_store.advance,
@@ -504,9 +508,9 @@ NOT_SCOPED: dict[Query, str] = {
         ),
         "for workers, who make vectors of everybody's messages",
     ),
-    passages.merged: "reads no rows",
-    passages.speakers_of: "the sessions are those in which a search of the caller found something",
-    passages.with_passages: "the hits are those of a search of the caller",
+    search.merged: "reads no rows",
+    search.speakers_of: "the sessions are those in which a search of the caller found something",
+    search.with_passages: "the hits are those of a search of the caller",
     search.condition_of: "says of which entries a scope is",
     search.hits_of: "the texts are those that a search of the caller found",
     search.messages_in: "a number: how many messages a scope has",

@@ -15,8 +15,8 @@ from agents_app.tools.memory.reach import Found, find, is_handle, load_family, w
 from agents_app.tools.registry import Output, ToolContext, ToolScope, tool
 from mnesis_core.errors import NotFound
 from mnesis_core.files.lines import Mode as LineMode
-from sessions_app.search.answers import MOST_AROUND
-from sessions_app.search.filters import read_filters
+from sessions_app.search.ranked import MOST_AROUND
+from sessions_app.search.search import read_filters
 
 Answer = TypeVar("Answer", bound=Output)
 

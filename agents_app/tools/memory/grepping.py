@@ -19,10 +19,20 @@ from mnesis_core.messages import ToolPart
 from mnesis_core.records import FileReference
 from mnesis_core.text import visible_text
 from sessions_app.record.message_queries import first_seq_of_turn, load_part
-from sessions_app.search.answers import AROUND, answer
-from sessions_app.search.filters import EVERYTHING, Filters
-from sessions_app.search.passages import Passage, merged, with_passages
-from sessions_app.search.search import Hit, Kind, Line, Scope, SearchResult, search
+from sessions_app.search.ranked import AROUND, answer
+from sessions_app.search.search import (
+    EVERYTHING,
+    Filters,
+    Hit,
+    Kind,
+    Line,
+    Passage,
+    Scope,
+    SearchResult,
+    merged,
+    search,
+    with_passages,
+)
 from sessions_app.search.search import Mode as SearchMode
 
 PAGE, LARGEST_PAGE = 20, 50

@@ -25,7 +25,7 @@ from files_app.queries import (
 )
 from mnesis_core.context.pictures import SHOWN_KINDS
 from mnesis_core.errors import FileContentNotFound, FileNotText, InvalidRequest, PermissionDenied
-from mnesis_core.facts.values import FactState
+from mnesis_core.facts import FactState
 from mnesis_core.files.pictures import SentPicture, Shown, kind_of
 from mnesis_core.files.references import ManifestName, is_file_manifest, read_file_manifest, version_of
 from mnesis_core.llm.tokens import characters_within, estimate_text

@@ -15,7 +15,6 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from audit_app.evaluation.charts import draw_report, write_pictures
-from audit_app.evaluation.estimate import estimate_micros
 from audit_app.evaluation.evaluate import (
     CONVERSATIONS,
     PLANTED,
@@ -27,13 +26,22 @@ from audit_app.evaluation.evaluate import (
     find_asked_model,
     find_helpers,
     new_report,
+    write_report,
 )
-from audit_app.evaluation.job import Job
-from audit_app.evaluation.reports import write_report
+from audit_app.evaluation.job import Job, estimate_micros
 from audit_app.terminal import ProgressLine
-from mnesis_core.compaction.evaluation.measures import say_measured, sum_up, table_of, write_markdown
-from mnesis_core.compaction.evaluation.planting import MOST_FACTS
-from mnesis_core.compaction.evaluation.values import LARGEST_NUMBER, POLICIES, Measurement, Report, Told
+from mnesis_core.compaction.evaluation.datasets import MOST_FACTS
+from mnesis_core.compaction.evaluation.measures import (
+    LARGEST_NUMBER,
+    POLICIES,
+    Measurement,
+    Report,
+    Told,
+    say_measured,
+    sum_up,
+    table_of,
+    write_markdown,
+)
 from mnesis_core.errors import MnesisError
 from mnesis_core.records import is_id
 from sessions_app.management.acting import SiteCommand

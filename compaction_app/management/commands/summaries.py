@@ -11,8 +11,7 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from compaction_app import queries
-from compaction_app.lineage.align import request_alignment
-from compaction_app.lineage.queries import unaligned_summaries
+from compaction_app.lineage.claims import request_alignment, unaligned_summaries
 from mnesis_core.compaction.dag import Span
 from mnesis_core.errors import MnesisError
 from mnesis_core.messages import text_of

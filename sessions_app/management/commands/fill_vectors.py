@@ -11,8 +11,7 @@ from django.core.management.base import CommandError
 from mnesis_core.errors import ModelError, ModelNotFoundError
 from sessions_app.conf import embedding_spec
 from sessions_app.management.acting import SiteCommand
-from sessions_app.search.vector_store import coverage, forget_all
-from sessions_app.search.vectors import fill
+from sessions_app.search.vector_store import coverage, fill, forget_all
 
 
 class Command(SiteCommand):

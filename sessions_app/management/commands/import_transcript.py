@@ -20,7 +20,7 @@ from django.core.management.base import CommandError
 from mnesis_core.errors import MnesisError
 from mnesis_core.files.kinds.archive import ZipMembers
 from mnesis_core.transcripts import FORMATS, detect_format
-from mnesis_core.transcripts.autobyteus_reading import by_agent, is_of_layout
+from mnesis_core.transcripts.autobyteus import by_agent, is_of_layout
 from mnesis_core.transcripts.claude_code import is_companion
 from mnesis_core.transcripts.values import NamedSource, ParseResult
 from sessions_app.conf import default_model, get_spec, site_config

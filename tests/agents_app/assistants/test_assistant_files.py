@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
-from agents_app.turns import assistants, lifecycle
+from agents_app.turns import defaults, lifecycle
 from audit_app.proof.verify import verify_session
 from audit_app.transfer.export import export_session
 from files_app.queries import bytes_of_person, list_files
@@ -20,8 +20,7 @@ from mnesis_core.errors import FileReferenceNotFoundError, InvalidRequest, Reque
 from mnesis_core.providers.scripted import ScriptedModel
 from mnesis_core.records import AssistantRecord, SessionRecord
 from sessions_app.assistants import assistant_store
-from sessions_app.assistants.assistant_queries import list_assistants, list_versions, load_assistant
-from sessions_app.assistants.assistant_store import MOST_FILES
+from sessions_app.assistants.assistant_store import MOST_FILES, list_assistants, list_versions, load_assistant
 from sessions_app.conf import site_config
 from sessions_app.database.threads import db
 from tests.support.people.story import calls_rebuilt, ended, history, say, spoken
@@ -32,13 +31,13 @@ pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True
 @pytest.fixture
 def pilot(alice: User, bob: User) -> AssistantRecord:
     """Alice's, for Bob too, with one file."""
-    return assistants.create_assistant(
+    return defaults.create_assistant(
         owner_id=alice.pk, name="Pilot", people=["bob"], uploads=[("tides.txt", [b"Tides: ", b"4.2 m"])]
     )
 
 
 def change(pilot: AssistantRecord, owner: User, **values: Any) -> AssistantRecord:
-    return assistants.update_assistant(pilot.id, owner_id=owner.pk, **values)
+    return defaults.update_assistant(pilot.id, owner_id=owner.pk, **values)
 
 
 def add(pilot: AssistantRecord, owner: User, path: str, data: bytes) -> AssistantRecord:
@@ -188,7 +187,7 @@ def test_an_assistant_has_files_up_to_a_bound_and_they_count_for_its_owner(
     with pytest.raises(InvalidRequest):
         add(pilot, alice, "one more.txt", b"x")
     with pytest.raises(InvalidRequest):
-        assistants.create_assistant(owner_id=alice.pk, name="x", uploads=[("x", [b"x"])] * (MOST_FILES + 1))
+        defaults.create_assistant(owner_id=alice.pk, name="x", uploads=[("x", [b"x"])] * (MOST_FILES + 1))
     with pytest.raises(InvalidRequest):
         add(pilot, alice, "x" * 5_000, b"x")
     assert (bytes_of_person(alice.pk), bytes_of_person(bob.pk)) == (len(b"Tides: 4.2 m") + len(b"same"), 0)

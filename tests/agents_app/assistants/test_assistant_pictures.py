@@ -12,12 +12,12 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from PIL import Image
 
-from agents_app.turns import assistants, lifecycle
+from agents_app.turns import defaults, lifecycle
 from files_app.pictures import MOST_PORTRAIT_BYTES
 from mnesis_core.errors import InvalidPicture, RequestTooLarge
 from mnesis_core.records import AssistantRecord
 from sessions_app.assistants import assistant_store
-from sessions_app.assistants.assistant_queries import list_assistants, list_versions, load_assistant
+from sessions_app.assistants.assistant_store import list_assistants, list_versions, load_assistant
 from tests.support.material.drawings import document, recording
 
 pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
@@ -35,11 +35,11 @@ def drawn(form: str = "PNG", size: tuple[int, int] = (600, 300), colour: str = "
 @pytest.fixture
 def pilot(alice: User, bob: User) -> AssistantRecord:
     """Alice's, for Bob too, with a picture."""
-    return assistants.create_assistant(owner_id=alice.pk, name="Pilot", people=["bob"], portrait=[drawn()])
+    return defaults.create_assistant(owner_id=alice.pk, name="Pilot", people=["bob"], portrait=[drawn()])
 
 
 def change(pilot: AssistantRecord, owner: User, **values: Any) -> AssistantRecord:
-    return assistants.update_assistant(pilot.id, owner_id=owner.pk, **values)
+    return defaults.update_assistant(pilot.id, owner_id=owner.pk, **values)
 
 
 def colour_at(answer: Any) -> tuple[int, int, int]:
@@ -62,7 +62,7 @@ def test_each_format_is_taken_scaled_down_and_written_anew(alice: User, client: 
     small, large = ((40, 20), (40, 20)), ((600, 300), (256, 128))
     for (form, more), (size, shown) in itertools.product(forms, (small, large)):
         sent = drawn(form, size, **more) + HTML
-        made = assistants.create_assistant(owner_id=alice.pk, name=form, portrait=[sent[:9], sent[9:]])
+        made = defaults.create_assistant(owner_id=alice.pk, name=form, portrait=[sent[:9], sent[9:]])
         for path in (f"/assistants/{made.id}/picture/", f"/api/assistants/{made.id}/picture"):
             answer = client.get(path)
             assert answer["Content-Type"] == ("image/jpeg" if form == "JPEG" else "image/png")

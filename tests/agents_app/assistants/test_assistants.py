@@ -12,9 +12,8 @@ from django.contrib.auth.models import Group, User
 from django.db import IntegrityError, connection
 from django.test import Client
 
-from agents_app.turns import assistants, lifecycle
-from agents_app.turns.assistants import offered_assistants
-from agents_app.turns.defaults import missing_tools
+from agents_app.turns import defaults, lifecycle
+from agents_app.turns.defaults import missing_tools, offered_assistants
 from audit_app.proof.verify import verify_session
 from audit_app.transfer.export import export_session
 from mnesis_core.config import LONGEST_INSTRUCTIONS
@@ -29,7 +28,7 @@ from mnesis_core.llm.interface import Request
 from mnesis_core.providers.scripted import ScriptedModel
 from mnesis_core.records import AssistantRecord, SessionRecord
 from sessions_app.assistants import assistant_store
-from sessions_app.assistants.assistant_queries import assistant_of, list_assistants, list_versions, load_assistant
+from sessions_app.assistants.assistant_store import assistant_of, list_assistants, list_versions, load_assistant
 from sessions_app.conf import list_models, site_config
 from sessions_app.database.threads import db
 from sessions_app.models import AssistantVersion, LanguageModel
@@ -57,7 +56,7 @@ def begin_with(assistant: AssistantRecord, owner: User, **more: Any) -> SessionR
 
 
 def change(assistant: AssistantRecord, owner: User, **values: Any) -> AssistantRecord:
-    return assistants.update_assistant(assistant.id, owner_id=owner.pk, **values)
+    return defaults.update_assistant(assistant.id, owner_id=owner.pk, **values)
 
 
 def told(request: Request) -> str:

@@ -10,9 +10,9 @@ import pytest
 from django.test import Client
 from openai.types import CreateEmbeddingResponse
 
-from agents_app.endpoints import embeddings
+from agents_app.endpoints import openai
 from mnesis_core.errors import ModelUnavailable
-from mnesis_core.search.meaning import unpacked
+from mnesis_core.search.ranking import unpacked
 from sessions_app.llm.model_store import create_key
 from tests.support.providers.embedders import ScriptedEmbedder, by_words, failing, search_with
 
@@ -37,7 +37,7 @@ def searching_by(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def search_by(answer: Any) -> ScriptedEmbedder:
         embedder = ScriptedEmbedder(answer)
-        monkeypatch.setattr(embeddings, "get_embedder", lambda spec: embedder)
+        monkeypatch.setattr(openai, "get_embedder", lambda spec: embedder)
         search_with(monkeypatch)
         return embedder
 

@@ -16,8 +16,8 @@ from openai.types.responses import Response
 from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.messages import ProviderToolPart
 from mnesis_core.records import UsageRecord
-from mnesis_core.turns.answers import Answered, Head
 from mnesis_core.turns.anthropic import read_answer
+from mnesis_core.turns.requests import Answered, Head
 from sessions_app.database.threads import db
 from sessions_app.llm.model_store import create_key, put_model
 from tests.support.material.drawings import drawing

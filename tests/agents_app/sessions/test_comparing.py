@@ -6,7 +6,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import AsyncClient, Client
 
-from agents_app.turns.comparing import ask_again, load_answered
+from agents_app.turns.pages import ask_again, load_answered
 from mnesis_core.errors import (
     InvalidRequest,
     MessageNotFoundError,

@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
-from agents_app.turns import assistants, lifecycle, projects
+from agents_app.turns import defaults, lifecycle
 from audit_app.proof.verify import verify_session
 from files_app.queries import find_file_by_path, list_files
 from mnesis_core.errors import InvalidRequest, ProjectNotFoundError, ProjectNotYours
@@ -21,8 +21,8 @@ from mnesis_core.records import ProjectRecord, SessionRecord
 from sessions_app.conf import site_config
 from sessions_app.database.threads import db
 from sessions_app.models import LanguageModel
-from sessions_app.record.projects import project_store
-from sessions_app.record.projects.project_queries import load_project
+from sessions_app.record import project_store
+from sessions_app.record.project_store import load_project
 from sessions_app.record.session_queries import load_session
 from tests.support.people.organisations import put_into
 from tests.support.people.story import history, say
@@ -39,7 +39,7 @@ CONFIG = {
 @pytest.fixture
 def project(alice: User) -> ProjectRecord:
     """A project of Alice's with settings."""
-    return projects.create_project(owner_id=alice.pk, name="Boats", config=CONFIG)
+    return defaults.create_project(owner_id=alice.pk, name="Boats", config=CONFIG)
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def begin_in(project: ProjectRecord, owner: User, **more: Any) -> SessionRecord:
 
 
 def change(project: ProjectRecord, owner: User, **values: Any) -> ProjectRecord:
-    return projects.update_project(project.id, owner_id=owner.pk, **values)
+    return defaults.update_project(project.id, owner_id=owner.pk, **values)
 
 
 async def test_a_session_that_begins_in_a_project_is_asked_as_the_project_says(
@@ -109,7 +109,7 @@ def test_an_assistant_stands_above_the_project_and_what_a_session_names_above_bo
     project: ProjectRecord, alice: User
 ) -> None:
     said = {"parameters": {"effort": "high"}, "turn": {"tools": ["task"]}}
-    assistant = assistants.create_assistant(owner_id=alice.pk, name="Pilot", config=said)
+    assistant = defaults.create_assistant(owner_id=alice.pk, name="Pilot", config=said)
     config = {"turn": {"max_steps": 3}}
     session = begin_in(project, alice, assistant_id=assistant.id, config=config)
     assert session.config == {
@@ -124,7 +124,7 @@ def test_its_page_offers_the_assistants_of_the_reader(
     shared: ProjectRecord, alice: User, bob: User, client: Client
 ) -> None:
     for name, people in (("Pilot", ["bob"]), ("Stoker", [])):
-        assistants.create_assistant(owner_id=alice.pk, name=name, people=people)
+        defaults.create_assistant(owner_id=alice.pk, name=name, people=people)
     offered = {}
     for reader in (alice, bob):
         client.force_login(reader)
@@ -139,7 +139,7 @@ async def test_a_session_in_a_project_with_an_assistant_has_the_instructions_and
     model = script("one")
     await db(change, project, alice, instructions="Speak of boats.")
     assistant = await db(
-        assistants.create_assistant,
+        defaults.create_assistant,
         owner_id=alice.pk,
         name="Pilot",
         instructions="Be dry.",
@@ -163,17 +163,17 @@ def test_a_project_only_narrows_what_the_site_permits(alice: User, site: Callabl
     site('[turn]\nask_before = ["calculator"]\nread_only = true\n')
     for turn in ({"ask_before": []}, {"read_only": False}):
         with pytest.raises(InvalidRequest):
-            projects.create_project(owner_id=alice.pk, name="Boats", config={"turn": turn})
+            defaults.create_project(owner_id=alice.pk, name="Boats", config={"turn": turn})
     narrow = {"turn": {"ask_before": ["calculator", "task"], "read_only": True}}
-    assert projects.create_project(owner_id=alice.pk, name="Boats", config=narrow).config == narrow
+    assert defaults.create_project(owner_id=alice.pk, name="Boats", config=narrow).config == narrow
 
 
 def test_a_site_that_became_stricter_is_not_loosened_by_what_was_said_before(
     alice: User, site: Callable[[str], None]
 ) -> None:
     said = {"turn": {"ask_before": ["task"], "read_only": False}}
-    project = projects.create_project(owner_id=alice.pk, name="Boats", config=said)
-    assistant = assistants.create_assistant(owner_id=alice.pk, name="Pilot", config=said)
+    project = defaults.create_project(owner_id=alice.pk, name="Boats", config=said)
+    assistant = defaults.create_assistant(owner_id=alice.pk, name="Pilot", config=said)
     site('[turn]\nask_before = ["calculator"]\nread_only = true\n')
     for more in ({"project_id": project.id}, {"assistant_id": assistant.id}):
         session = lifecycle.create_session(owner=alice, **more)
@@ -288,7 +288,7 @@ def test_settings_are_changed_by_name(alice: User, client: Client, project: Proj
 def test_a_form_changes_a_project_and_keeps_what_it_does_not_show(alice: User, client: Client) -> None:
     client.force_login(alice)
     said = {"turn": {"tools": ["calculator"], "tool_timeout_seconds": 9.0}}
-    project = projects.create_project(owner_id=alice.pk, name="Boats", instructions="Speak of boats.", config=said)
+    project = defaults.create_project(owner_id=alice.pk, name="Boats", instructions="Speak of boats.", config=said)
     path = f"/projects/{project.id}/change/"
     form = client.get(path).context["form"]
     values = {field.name: field.value() for field in form if field.value() not in (None, False, "")}

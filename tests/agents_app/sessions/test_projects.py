@@ -16,7 +16,7 @@ from django.test import Client
 from agents_app.turns import lifecycle
 from audit_app.proof.verify import verify_session
 from audit_app.transfer.export import export_session
-from files_app.project_store import MOST_FILES
+from files_app.given_store import MOST_PROJECT_FILES
 from files_app.queries import bytes_of_person
 from mnesis_core.config import LONGEST_INSTRUCTIONS
 from mnesis_core.errors import InvalidRequest, ProjectMemberNotFoundError, ProjectNotFoundError
@@ -25,15 +25,9 @@ from mnesis_core.providers.scripted import ScriptedModel, Step
 from mnesis_core.records import ProjectRecord, SessionRecord
 from sessions_app.database.threads import db
 from sessions_app.models import Event, LanguageModel
+from sessions_app.record import project_store
 from sessions_app.record.organisation_store import ref_of
-from sessions_app.record.projects import project_store
-from sessions_app.record.projects.project_queries import (
-    MOST_MEMBERS,
-    has_left_project,
-    list_members,
-    list_projects,
-    load_project,
-)
+from sessions_app.record.project_store import MOST_MEMBERS, has_left_project, list_members, list_projects, load_project
 from sessions_app.record.session_queries import load_session
 from tests.support.people.organisations import put_into
 from tests.support.people.story import begin, calls_rebuilt, ended, history, say, spoken, tool_call
@@ -399,7 +393,7 @@ def test_a_project_has_files_up_to_a_bound_and_they_count_for_its_owner(
     project: ProjectRecord, alice: User, client: Client
 ) -> None:
     client.force_login(alice)
-    for number in range(MOST_FILES):
+    for number in range(MOST_PROJECT_FILES):
         assert add_file(client, project, f"{number}.txt", b"same").status_code == 201
     assert add_file(client, project, "one more.txt").status_code == 422
     assert add_file(client, project, "0.txt", b"other").status_code == 201

@@ -16,7 +16,7 @@ from mnesis_core.errors import (
 )
 from mnesis_core.records import SavedPromptRecord
 from sessions_app.assistants import prompt_store
-from sessions_app.assistants.prompt_queries import list_prompts, load_prompt
+from sessions_app.assistants.prompt_store import list_prompts, load_prompt
 from tests.support.people.organisations import put_into
 
 pytestmark = [pytest.mark.both_databases, pytest.mark.django_db]

@@ -23,14 +23,14 @@ from audit_app.proof.verify import verify_session
 from audit_app.transfer.export import export_session
 from audit_app.transfer.imports import import_sessions
 from compaction_app.context.state import load_frame
-from compaction_app.facts.held import takes_held_facts
+from compaction_app.facts.copies import takes_held_facts
 from compaction_app.facts.queries import facts_reaching
 from compaction_app.facts.remember import FactDraft, add_fact, hold_fact
 from files_app.intake import keep_file
 from files_app.queries import list_files
 from mnesis_core.config import Config
 from mnesis_core.errors import SessionNotFoundError, SessionTemporary
-from mnesis_core.facts.values import FactKind, HeldFor
+from mnesis_core.facts import FactKind, HeldFor
 from mnesis_core.messages import Message, TextPart
 from mnesis_core.network.sharing import Audience
 from mnesis_core.providers.scripted import Step

@@ -16,8 +16,8 @@ from compaction_app.context.refills import find_refill, load_refill
 from compaction_app.context.retrieval import size_of_prompt
 from compaction_app.context.state import ContextState, load_frame, load_meter, load_state, rebuild_payload
 from compaction_app.queries import cover, list_runs, list_summaries, live_run
+from mnesis_core.context.additions import Refill
 from mnesis_core.context.manifests import rows_beside
-from mnesis_core.context.refill import Refill
 from mnesis_core.llm.interface import Request, ToolCall
 from mnesis_core.messages import Message, TextPart
 from mnesis_core.providers.scripted import Script

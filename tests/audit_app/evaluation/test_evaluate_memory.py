@@ -24,13 +24,11 @@ from django.db.models import Model
 from django_q.models import OrmQ
 
 from audit_app.evaluation import evaluate as evaluate_module
-from audit_app.evaluation import process as process_module
+from audit_app.evaluation.evaluate import list_reports, load_report
 from audit_app.evaluation.job import AskedModel
-from audit_app.evaluation.reports import list_reports, load_report
 from audit_app.management.commands import evaluate_memory as command_module
 from audit_app.tasks import evaluate_session
-from mnesis_core.compaction.evaluation.measures import Row, sum_up
-from mnesis_core.compaction.evaluation.values import Report, read_report
+from mnesis_core.compaction.evaluation.measures import Report, Row, read_report, sum_up
 from mnesis_core.llm.interface import ModelSpec, Prices
 from sessions_app.conf import DEMO
 from sessions_app.llm.limits import budget_out, limits_for_person, look
@@ -59,7 +57,7 @@ def prepared(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     """The process finds its database migrated; the first test alone has an empty one, as on a site."""
     if request.function is test_a_conversation_is_lived_elsewhere_and_every_policy_is_measured:
         return
-    own_database = process_module._own_database
+    own_database = evaluate_module._own_database
 
     @contextmanager
     def migrated(directory: str) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -68,7 +66,7 @@ def prepared(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
                 shutil.copy(migrated_file(), Path(directory) / "evaluation.sqlite3")
             yield url, notes
 
-    monkeypatch.setattr(process_module, "_own_database", migrated)
+    monkeypatch.setattr(evaluate_module, "_own_database", migrated)
 
 
 @pytest.fixture

@@ -17,10 +17,9 @@ from django.utils import translation
 from django_q.models import OrmQ
 
 from audit_app.evaluation.charts import draw_report, write_pictures
-from audit_app.evaluation.evaluate import plan_session
-from audit_app.evaluation.reports import MOST_LISTED, keep_report, list_reports, load_report
+from audit_app.evaluation.evaluate import MOST_LISTED, keep_report, list_reports, load_report, plan_session
 from audit_app.tasks import evaluate_session
-from mnesis_core.compaction.evaluation.values import Measurement, Outcome, Question, Report, Told
+from mnesis_core.compaction.evaluation.measures import Measurement, Outcome, Question, Report, Told
 from mnesis_core.errors import BudgetExhausted, EvaluationNotFound, ModelNotFoundError
 from mnesis_core.llm.interface import LimitSource, ModelSpec, Prices
 from sessions_app.llm.model_store import Audience, allow_model, put_model

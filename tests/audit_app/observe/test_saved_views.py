@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 
 from audit_app.models import SavedView
 from audit_app.observe import saved_view_store
-from audit_app.observe.saved_view_queries import SavedViewRecord, list_views, load_view
+from audit_app.observe.saved_view_store import SavedViewRecord, list_views, load_view
 from mnesis_core.errors import InvalidRequest, SavedViewNameTaken, SavedViewNotFoundError
 from tests.support.people.cast import ada, inspector, make_user
 from tests.support.record.talks import HOSTILE, new_session

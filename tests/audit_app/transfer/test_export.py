@@ -27,7 +27,7 @@ from audit_app.tables import is_carried, session_tables
 from audit_app.transfer.export import export_session, session_ids
 from audit_app.transfer.imports import import_sessions
 from mnesis_core.errors import DuplicateIDError, InvalidRequest
-from mnesis_core.facts.values import LONGEST_STATEMENT
+from mnesis_core.facts import LONGEST_STATEMENT
 from mnesis_core.messages import TextPart
 from mnesis_core.transcripts.session_file import End, RowLine, read_sessions, session_lines
 from mnesis_core.turns.inbox import Draft, Hosting

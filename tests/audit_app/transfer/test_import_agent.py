@@ -20,7 +20,7 @@ from audit_app.transfer import imports
 from audit_app.transfer.readable import memory_files
 from compaction_app.facts import store
 from compaction_app.facts.queries import every_fact
-from mnesis_core.facts.values import FactState
+from mnesis_core.facts import FactState
 from sessions_app.record.change import change
 from sessions_app.record.message_queries import load_messages
 from sessions_app.record.session_queries import list_sessions

@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 
 from compaction_app.compact import compact_now
-from compaction_app.context import comparison
+from compaction_app.context import manifests
 from compaction_app.queries import list_summaries
 from mnesis_core.llm.interface import Request, ToolCall
 from mnesis_core.providers.scripted import Script
@@ -121,7 +121,7 @@ def test_a_summarisers_call_and_a_broken_manifest_are_refused_in_words(session, 
 
 
 def test_however_much_changed_the_answer_is_bounded(session, compare_with, monkeypatch):
-    monkeypatch.setattr(comparison, "MOST_CHANGES", 3)
+    monkeypatch.setattr(manifests, "MOST_CHANGES", 3)
     rows = [{"kind": "summary", "id": f"sum_{seq}", "first_seq": seq, "last_seq": seq} for seq in range(9)]
     answer = compare_with(add_call(session.id, rows))
     assert (len(answer["changes"]), answer["total"], answer["is_cut"]) == (3, 9, True)

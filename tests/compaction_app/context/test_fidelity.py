@@ -23,7 +23,7 @@ from compaction_app.queries import list_runs, list_summaries
 from mnesis_core.compaction.requests import KEEPS_NO_MORE, LOSSY
 from mnesis_core.errors import ModelUnreachable
 from mnesis_core.events import EventType
-from mnesis_core.facts.values import FactKind, NewFact
+from mnesis_core.facts import FactKind, NewFact
 from mnesis_core.llm.interface import Request, Source, Usage
 from mnesis_core.providers.scripted import Script, ScriptedModel, Step
 from mnesis_core.records import SessionRecord

@@ -17,7 +17,7 @@ from compaction_app.inspector.messages import trace
 from mnesis_core.context.entries import MessageEntry
 from mnesis_core.messages import StoredMessage, TextPart
 from mnesis_core.records import SessionRecord
-from mnesis_core.search.questions import LONGEST_QUESTION
+from mnesis_core.search.ranking import LONGEST_QUESTION
 from sessions_app.database.threads import db
 from sessions_app.record import session_store
 from sessions_app.record.change import change

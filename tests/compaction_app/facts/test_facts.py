@@ -17,7 +17,7 @@ from compaction_app.facts import store
 from compaction_app.facts.queries import list_facts, load_fact
 from compaction_app.models import Fact, FactSource
 from mnesis_core.errors import FactNotFoundError, FactNotLive, SessionArchived
-from mnesis_core.facts.values import FactKind, FactState
+from mnesis_core.facts import FactKind, FactState
 from sessions_app.record.change import change
 from sessions_app.record.context_queries import load_events
 from sessions_app.record.message_queries import load_messages

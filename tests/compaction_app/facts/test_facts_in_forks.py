@@ -10,7 +10,7 @@ from audit_app.proof.verify import verify_session
 from compaction_app.facts import store
 from compaction_app.facts.queries import every_fact
 from compaction_app.facts.remember import FactDraft, Said, add_fact
-from mnesis_core.facts.values import FactKind, FactRecord
+from mnesis_core.facts import FactKind, FactRecord
 from sessions_app.record import histories, session_store
 from sessions_app.record.change import change
 from sessions_app.record.message_queries import load_messages

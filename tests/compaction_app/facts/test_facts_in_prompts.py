@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from compaction_app.context.state import load_frame, load_meter, load_state, read_state, rebuild_payload
 from compaction_app.facts.remember import FactDraft, Said, add_fact, forbid_fact, withdraw_fact
-from mnesis_core.facts.values import FactKind, FactRecord
+from mnesis_core.facts import FactKind, FactRecord
 from mnesis_core.records import SessionRecord
 from sessions_app.database.threads import db
 from sessions_app.record import session_store

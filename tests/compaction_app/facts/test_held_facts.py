@@ -18,7 +18,7 @@ from audit_app.transfer.imports import import_sessions
 from compaction_app.compact import compact_now
 from compaction_app.context.state import load_frame, load_state, read_state, rebuild_payload
 from compaction_app.facts import store
-from compaction_app.facts.held import copy_held_facts
+from compaction_app.facts.copies import copy_held_facts
 from compaction_app.facts.queries import every_fact, list_facts, list_held_facts
 from compaction_app.facts.remember import FactDraft, add_fact, forbid_fact, hold_fact, let_go, withdraw_fact
 from mnesis_core.errors import (
@@ -29,7 +29,7 @@ from mnesis_core.errors import (
     InvalidRequest,
     SessionNotFoundError,
 )
-from mnesis_core.facts.values import FactKind, FactRecord, FactState, HeldFor
+from mnesis_core.facts import FactKind, FactRecord, FactState, HeldFor
 from mnesis_core.records import SUB_AGENT
 from sessions_app.database.threads import db
 from sessions_app.record import session_store

@@ -9,11 +9,11 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from compaction_app.facts import store
-from compaction_app.facts.held import copy_held_facts
+from compaction_app.facts.copies import copy_held_facts
 from compaction_app.facts.remember import hold_fact
 from compaction_app.facts.views import PAGE
 from mnesis_core.config import Config
-from mnesis_core.facts.values import FactMethod, HeldFor
+from mnesis_core.facts import FactMethod, HeldFor
 from sessions_app.record.change import change
 from sessions_app.record.message_queries import load_messages
 from sessions_app.record.session_queries import load_session

@@ -19,7 +19,7 @@ from compaction_app.models import Reflection
 from compaction_app.queries import compaction_micros, list_summaries, usage_of_compaction
 from compaction_app.tasks import reflect
 from mnesis_core.errors import ModelUnreachable
-from mnesis_core.facts.values import FactState
+from mnesis_core.facts import FactState
 from mnesis_core.llm.interface import Request
 from mnesis_core.providers.scripted import Script, Step
 from mnesis_core.records import SessionRecord

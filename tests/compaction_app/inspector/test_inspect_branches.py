@@ -15,8 +15,7 @@ from django.utils import timezone
 from agents_app.turns import lifecycle
 from compaction_app import store as compaction_store
 from compaction_app.compact import compact_now
-from compaction_app.context.comparison import compare_calls
-from compaction_app.context.manifests import load_manifest
+from compaction_app.context.manifests import compare_calls, load_manifest
 from compaction_app.context.state import load_state
 from compaction_app.inspector.messages import trace
 from compaction_app.inspector.occupancy import StandingInTree, load_occupancy

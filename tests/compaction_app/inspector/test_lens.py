@@ -13,7 +13,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from compaction_app.compact import compact_now
-from compaction_app.inspector.lens import shown_by
+from compaction_app.inspector.calls import shown_by
 from compaction_app.models import SummaryEdge
 from compaction_app.queries import load_graph, messages_of_summaries
 from mnesis_core.messages import Message, TextPart

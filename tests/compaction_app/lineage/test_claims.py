@@ -19,12 +19,11 @@ from audit_app.proof.verify import verify_session
 from audit_app.transfer.export import export_session
 from compaction_app import revise
 from compaction_app.compact import compact_now
-from compaction_app.lineage import align as aligning
-from compaction_app.lineage.align import align_summary
-from compaction_app.lineage.queries import load_claims
-from compaction_app.lineage.store import record_claims
+from compaction_app.lineage import claims as aligning
+from compaction_app.lineage.claims import align_summary, load_claims
 from compaction_app.models import Claim
 from compaction_app.queries import list_summaries, load_summary
+from compaction_app.store import record_claims
 from compaction_app.tasks import align
 from mnesis_core.compaction.lineage import METHOD, Support
 from mnesis_core.compaction.lineage import Claim as Alignment

@@ -12,11 +12,11 @@ import pytest
 from mnesis_core.compaction.reflection import MOST_FACTS, UNREADABLE, Found, questions_about, read_facts, spoken
 from mnesis_core.config import Config
 from mnesis_core.errors import ModelTimeout
-from mnesis_core.facts.values import FactKind, FactMethod
+from mnesis_core.facts import FactKind, FactMethod
 from mnesis_core.llm.interface import ModelSpec, Outcome, Reply, Usage
 from mnesis_core.messages import StoredMessage, StoredPart, TextPart, ToolPart
 from mnesis_core.providers.demo import answer
-from mnesis_core.providers.demo_facts import facts_in
+from mnesis_core.providers.demo_summary import facts_in
 
 NOW = datetime(2026, 1, 9, tzinfo=UTC)
 SPEC = ModelSpec(alias="demo", litellm_model="demo/chat", context_window=8_000, max_output_tokens=1_000)

@@ -8,8 +8,17 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mnesis_core.compaction.fidelity import Shown, SourceText, items_of, measure
-from mnesis_core.compaction.salience import LONGEST_TEXT, ItemKind, SalientItem, find_items, number_of
+from mnesis_core.compaction.fidelity import (
+    LONGEST_TEXT,
+    ItemKind,
+    SalientItem,
+    Shown,
+    SourceText,
+    find_items,
+    items_of,
+    measure,
+    number_of,
+)
 
 PIECES = st.sampled_from(
     [

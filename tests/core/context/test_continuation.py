@@ -10,15 +10,14 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from mnesis_core.context.additions import Found, Passages, PromptFacts, choose_facts, choose_passages
 from mnesis_core.context.assembly import assemble, rebuild
 from mnesis_core.context.continuation import SentPrompt
 from mnesis_core.context.entries import Assembled, ContextEntry, MessageEntry
-from mnesis_core.context.facts import PromptFacts, choose_facts
 from mnesis_core.context.fitting import whole
 from mnesis_core.context.manifests import fold_manifest, outlines_of, unfold_manifest
-from mnesis_core.context.passages import Found, Passages, choose_passages
 from mnesis_core.messages import StoredMessage, ToolPart
-from mnesis_core.search.questions import parse_question
+from mnesis_core.search.ranking import parse_question
 from tests.core.context import contexts as make
 from tests.core.context.test_prompt_facts import fact
 

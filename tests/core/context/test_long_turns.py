@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from mnesis_core.context.additions import MOST_PASSED, take_refill
 from mnesis_core.context.entries import Assembled, SummaryEntry
 from mnesis_core.context.fitting import LastRun, should_compact, whole
-from mnesis_core.context.refill import MOST_PASSED, take_refill
 from mnesis_core.messages import StoredMessage
 from tests.core.context import contexts as make
 from tests.support.material.imagined_talks import Talk, talk_of

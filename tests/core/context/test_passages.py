@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mnesis_core.context.additions import LONGEST_HIT, Found, Passages, choose_passages, read_passages
 from mnesis_core.context.assembly import LARGEST_IN_FREE_ROOM, LARGEST_PASSAGES, assemble, rebuild
 from mnesis_core.context.entries import Assembled, MessageEntry, read_manifest, sources_of
-from mnesis_core.context.passages import LONGEST_HIT, Found, Passages, choose_passages, read_passages
 from mnesis_core.context.replay import BlockKind, blocks_of
 from mnesis_core.errors import MessageNotFoundError, PartNotFoundError
 from mnesis_core.messages import ImagePart, StoredMessage
-from mnesis_core.search.questions import parse_question
+from mnesis_core.search.ranking import parse_question
 from tests.core.context import contexts as make
 
 QUESTION = parse_question("Where does Lea live?")

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from mnesis_core.context.additions import PromptFacts, choose_facts, read_facts
 from mnesis_core.context.assembly import assemble, rebuild
 from mnesis_core.context.entries import read_manifest
-from mnesis_core.context.facts import PromptFacts, choose_facts, read_facts
 from mnesis_core.context.replay import BlockKind, blocks_of
 from mnesis_core.errors import FactNotFoundError
-from mnesis_core.facts.values import FactRecord
+from mnesis_core.facts import FactRecord
 from tests.core.context import contexts as make
 
 

@@ -10,8 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnesis_core.context.request_diff import MOST_ALIGNED, MOST_PARTS, compare_requests, pieces_of
-from mnesis_core.context.request_pictures import pictures_in, without_bytes
+from mnesis_core.context.prompt_diff import (
+    MOST_ALIGNED,
+    MOST_PARTS,
+    compare_requests,
+    pictures_in,
+    pieces_of,
+    without_bytes,
+)
 from tests.support.material.drawings import drawing
 
 MARK = {"cache_control": {"type": "ephemeral"}}

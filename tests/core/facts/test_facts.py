@@ -7,9 +7,17 @@ from typing import Any
 
 import pytest
 
-from mnesis_core.facts.forbidden import is_forbidden
-from mnesis_core.facts.quotes import LONGEST_QUOTE, find_quote
-from mnesis_core.facts.values import FactState, Place, Standing, plain_subject, state_of, superseded_by_new
+from mnesis_core.facts import (
+    LONGEST_QUOTE,
+    FactState,
+    Place,
+    Standing,
+    find_quote,
+    is_forbidden,
+    plain_subject,
+    state_of,
+    superseded_by_new,
+)
 from mnesis_core.messages import ReasoningPart, StoredMessage, StoredPart, TextPart, ToolPart
 from mnesis_core.text import encode_text
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from mnesis_core.context.facts import choose_facts
-from mnesis_core.facts.held import facts_to_copy, without_contradictions
-from mnesis_core.facts.values import FactRecord
+from mnesis_core.context.additions import choose_facts
+from mnesis_core.facts import FactRecord, facts_to_copy, without_contradictions
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from mnesis_core.errors import ModelReplyIncomplete
-from mnesis_core.llm.embeddings import checked_vectors
 from mnesis_core.llm.interface import ModelSpec
+from mnesis_core.llm.search_models import checked_vectors
 from mnesis_core.providers import make_embedder
-from mnesis_core.search.meaning import Nearness, blend, cosine, likely_near, packed, signs_of, unpacked
-from mnesis_core.search.ranking import Ranked, Turn
+from mnesis_core.search.ranking import Nearness, Ranked, Turn, blend, cosine, likely_near, packed, signs_of, unpacked
 
 DEMO = ModelSpec(alias="near", litellm_model="demo/embedding", context_window=8_000, max_output_tokens=1)
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnesis_core.errors import InvalidRequest
-from mnesis_core.search.forms import FUNCTION_WORDS, forms_of, stem_of
-from mnesis_core.search.questions import LONGEST_QUESTION, MOST_WORDS, Period, parse_question
-from mnesis_core.search.words import words_of
+from mnesis_core.search.ranking import LONGEST_QUESTION, MOST_WORDS, Period, parse_question
+from mnesis_core.search.words import FUNCTION_WORDS, forms_of, stem_of, words_of
 
 FAMILIES = [
     ("paint", "paints", "painted", "painting", "painter"),

@@ -9,15 +9,16 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnesis_core.search.questions import Question, parse_question
 from mnesis_core.search.ranking import (
     GAP,
     Evidence,
     Place,
     Posting,
+    Question,
     Ranked,
     Turn,
     choose_terms,
+    parse_question,
     rank,
 )
 from mnesis_core.search.words import words_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from mnesis_core.facts.values import FactRecord
+from mnesis_core.facts import FactRecord
 from mnesis_core.messages import (
     DataPart,
     Part,

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from mnesis_core.errors import InvalidRequest
-from mnesis_core.facts.values import FactKind
+from mnesis_core.facts import FactKind
 from mnesis_core.messages import ToolPart, ToolState
 from mnesis_core.transcripts import FORMATS, detect_format
-from mnesis_core.transcripts.autobyteus_reading import MOST_FACTS, is_of_layout
+from mnesis_core.transcripts.autobyteus import MOST_FACTS, is_of_layout
 from mnesis_core.transcripts.values import NamedSource, Transcript
 from tests.support.material.transcript_lines import messages, notes, only, parsed, spoken, texts
 

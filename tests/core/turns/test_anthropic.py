@@ -20,7 +20,6 @@ from mnesis_core.llm.interface import ToolCall, ToolSpec
 from mnesis_core.llm.parameters import Parameters
 from mnesis_core.messages import ReasoningPart, TextPart
 from mnesis_core.records import UsageRecord
-from mnesis_core.turns.answers import Answered, Head, Thought, pieces_of
 from mnesis_core.turns.anthropic import (
     MessageEvents,
     count_tokens,
@@ -31,7 +30,7 @@ from mnesis_core.turns.anthropic import (
     shows_thinking,
     status_of,
 )
-from mnesis_core.turns.requests import CompletionRequest, RequestMessage
+from mnesis_core.turns.requests import Answered, CompletionRequest, Head, RequestMessage, Thought, pieces_of
 from tests.core.providers.sdk import accepts
 from tests.support.material.drawings import document, drawing
 

@@ -21,9 +21,20 @@ from mnesis_core.messages import (
     ToolState,
 )
 from mnesis_core.records import UsageRecord
-from mnesis_core.turns.answers import Answered, Head, Speech, Thought, finish_reason, pieces_of
 from mnesis_core.turns.completions import check_supported, read_completion, read_content, read_end, read_error, unused
-from mnesis_core.turns.requests import Known, RequestDiff, RequestMessage, diff_request, known_from
+from mnesis_core.turns.requests import (
+    Answered,
+    Head,
+    Known,
+    RequestDiff,
+    RequestMessage,
+    Speech,
+    Thought,
+    diff_request,
+    finish_reason,
+    known_from,
+    pieces_of,
+)
 from tests.support.material.drawings import drawing, image_part
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

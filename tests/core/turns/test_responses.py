@@ -13,9 +13,8 @@ from mnesis_core.errors import InvalidRequest, ModelRateLimited, ModelUnavailabl
 from mnesis_core.llm.interface import ToolCall
 from mnesis_core.messages import ReasoningPart, StoredMessage, StoredPart, TextPart, ToolPart, ToolState
 from mnesis_core.records import UsageRecord, new_id
-from mnesis_core.turns.answers import Answered, Head, Thought
 from mnesis_core.turns.options import TurnOptions
-from mnesis_core.turns.requests import RequestMessage
+from mnesis_core.turns.requests import Answered, Head, RequestMessage, Thought
 from mnesis_core.turns.response_requests import (
     FREEFORM,
     read_items,

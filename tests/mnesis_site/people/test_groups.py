@@ -15,9 +15,8 @@ from django.test.utils import CaptureQueriesContext
 from mnesis_core.errors import InvalidRequest, NotFound, PermissionDenied
 from mnesis_core.llm.interface import ModelSpec
 from mnesis_site.people import people_store
-from mnesis_site.people.accounts import standing_of
-from mnesis_site.people.group_views import SUGGESTED
-from mnesis_site.people.groups import GRANTS, count_grants, find_group
+from mnesis_site.people.accounts import GRANTS, count_grants, find_group, standing_of
+from mnesis_site.people.views import SUGGESTED
 from sessions_app.assistants import assistant_store
 from sessions_app.llm.model_store import Audience, enter_model
 from tests.mnesis_site.people.test_people import client_of, staff_of, text

@@ -12,10 +12,9 @@ from django.utils import timezone
 from mnesis_core.spending import Spent
 from sessions_app.callers import check_key
 from sessions_app.llm import limits
-from sessions_app.llm.activity import activity_of
 from sessions_app.llm.limits import days_of, limits_for_person, look
 from sessions_app.llm.model_store import create_key
-from sessions_app.llm.spending_store import put_account_limits
+from sessions_app.llm.spending_store import activity_of, put_account_limits
 from sessions_app.models import ApiKey, Session, SpendingMark
 from tests.support.people.cast import make_user
 from tests.support.people.organisations import put_into

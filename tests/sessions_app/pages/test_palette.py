@@ -9,7 +9,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from mnesis_core.records import SUB_AGENT
-from sessions_app.pages.palette import MOST
+from sessions_app.pages.navigation import MOST_FOUND
 from sessions_app.record import session_store
 from sessions_app.record.change import change
 from tests.support.people.cast import make_user, owner, owner_client
@@ -35,11 +35,11 @@ def test_sessions_are_found_by_their_titles(owner: User, owner_client: Client) -
 
 
 def test_it_opens_with_the_newest_sessions_in_one_query(owner: User, owner_client: Client) -> None:
-    for number in range(MOST + 2):
+    for number in range(MOST_FOUND + 2):
         new_session(owner, title=f"Number {number} {HOSTILE}")
     with CaptureQueriesContext(connection) as captured:
         page = owner_client.get("/sessions/palette/").content.decode()
-    assert page.count("Number ") == MOST
+    assert page.count("Number ") == MOST_FOUND
     assert "<script>" not in page
     assert len(captured) == 3  # the sign-in, the person and the list
 

@@ -16,10 +16,9 @@ from django.utils import timezone
 from audit_app.proof.verify import verify_session
 from mnesis_core.records import SUB_AGENT, TurnState
 from sessions_app.models import Event, Session
-from sessions_app.pages.sidebar import MOST_PROJECTS, PAGE
-from sessions_app.record import session_store, turn_store
+from sessions_app.pages.navigation import MOST_PROJECTS, ROWS
+from sessions_app.record import project_store, session_store, turn_store
 from sessions_app.record.change import change
-from sessions_app.record.projects import project_store
 from tests.support.people.cast import make_user, owner, owner_client
 
 pytestmark = [pytest.mark.both_databases, pytest.mark.django_db]
@@ -115,13 +114,13 @@ def test_a_program_pins_and_finds_pinned_sessions(owner: User, owner_client: Cli
 
 
 def test_more_rows_follow_without_repeating_a_heading(owner: User, owner_client: Client) -> None:
-    for number in range(2 * PAGE + 3):
+    for number in range(2 * ROWS + 3):
         add(owner, f"{number}", hours_ago=24 * 400 + number / 100)
     first = read(owner_client, "/sessions/sidebar/?current=x%22%3E")
-    assert titles_in(first) == [f"{number}" for number in range(PAGE)]
+    assert titles_in(first) == [f"{number}" for number in range(ROWS)]
     [cursor] = re.findall(r'data-cursor="([^"]*)"', first)
     rest = owner_client.get("/sessions/sidebar/", {"cursor": cursor, "pages": "2"}).content.decode()
-    assert titles_in(rest) == [f"{number}" for number in range(PAGE, 2 * PAGE + 3)]
+    assert titles_in(rest) == [f"{number}" for number in range(ROWS, 2 * ROWS + 3)]
     assert "<h2>" not in rest
     assert "data-cursor" not in rest
 

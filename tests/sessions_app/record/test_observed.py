@@ -15,11 +15,10 @@ from mnesis_core.records import GATEWAY, SUB_AGENT, MessageEnd, Thumb, TurnState
 from mnesis_core.search.observation import FIELDS, KINDS, parse_observation
 from sessions_app.llm.model_store import Audience, enter_model
 from sessions_app.models import Session
+from sessions_app.record import observed as record_observed
 from sessions_app.record import organisation_store, session_store, turn_store
 from sessions_app.record.change import change
-from sessions_app.record.observed import conditions
-from sessions_app.record.observed.conditions import MEASURES, Observed
-from sessions_app.record.observed.sessions import ObservedSession, list_observed
+from sessions_app.record.observed import MEASURES, Observed, ObservedSession, list_observed
 from sessions_app.record.ratings import rate_answer
 from tests.support.people.cast import make_user
 from tests.support.people.organisations import put_into
@@ -175,7 +174,7 @@ def test_hostile_values_find_nothing_and_break_nothing(record: dict[str, User], 
 def test_of_words_that_are_in_too_many_texts_only_the_newest_are_looked_at(
     record: dict[str, User], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conditions, "MOST_TEXTS", 1)
+    monkeypatch.setattr(record_observed, "MOST_TEXTS", 1)
     exchange(new_session(record["anna"], title="newer"), "A refund?", "No.")
     observed = Observed(parse_observation("refund", now=timezone.now()), compactions=completed_compactions())
     assert observed.cut_words == ["refund"]

@@ -11,9 +11,8 @@ from compaction_app.queries import compactions_over_time, completed_compactions
 from mnesis_core.records import new_id
 from mnesis_core.search.observation import Step, parse_observation, period_of
 from sessions_app.models import ModelCall
-from sessions_app.record.observed import numbers
-from sessions_app.record.observed.conditions import Observed
-from sessions_app.record.observed.numbers import Course, Numbers, load_course, times_between
+from sessions_app.record import observed as record_observed
+from sessions_app.record.observed import Course, Numbers, Observed, load_course, times_between
 from tests.support.people.cast import make_user
 from tests.support.record.inspected import add_turn, claim, finish
 from tests.support.record.talks import new_session
@@ -91,7 +90,7 @@ def test_of_too_many_calls_only_the_newest_count_and_it_is_said(anna: User, monk
     for number in range(5):
         add_call(session, NOON - number * timedelta(hours=20), 10)
     assert course(since=NOON - 9 * DAY).since is None
-    monkeypatch.setattr(numbers, "MOST_CALLS", 2)
+    monkeypatch.setattr(record_observed, "MOST_CALLS", 2)
     cut = course(since=NOON - 9 * DAY)
     assert cut.since == NOON.replace(hour=0) - DAY
     assert sum(each.calls for each in cut.by_time.values()) == 2

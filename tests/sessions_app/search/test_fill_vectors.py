@@ -12,7 +12,7 @@ from mnesis_core.errors import ModelAuthenticationFailed
 from mnesis_site import health
 from sessions_app import conf
 from sessions_app.models import LanguageModel, SearchVector
-from sessions_app.search import vectors
+from sessions_app.search import vector_store
 from tests.support.providers.embedders import answer_with, failing, search_with
 from tests.support.record.talks import exchange, new_session
 from tests.support.sites.commands import printed
@@ -58,7 +58,7 @@ def test_the_health_of_the_site_says_how_far_vectors_are(monkeypatch: pytest.Mon
 
     behind = "Sessions with texts that the model has yet to read: 1; search uses only words for these."
     assert said() == [("note", behind)]
-    vectors.fill()
+    vector_store.fill()
     assert said() == [("good", "The embedding model has read every text.")]
     LanguageModel.objects.all().delete()
     assert said()[0][0] == "look"
@@ -69,6 +69,6 @@ def test_the_health_of_the_site_says_how_far_vectors_are(monkeypatch: pytest.Mon
 @pytest.mark.django_db(transaction=True)
 async def test_a_web_process_wakes_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     woken: list[bool] = []
-    monkeypatch.setattr(vectors.waker, "wake", lambda: woken.append(True))
+    monkeypatch.setattr(vector_store.waker, "wake", lambda: woken.append(True))
     await Runner()._beat()
     assert woken == [True]

@@ -22,11 +22,10 @@ from sessions_app.llm.model_store import put_model
 from sessions_app.models import MessagePart, SearchVector, VectorMark, VectorNumbers
 from sessions_app.record import session_store
 from sessions_app.record.change import change
-from sessions_app.search import nearness, vector_store, vectors
-from sessions_app.search.answers import answer
-from sessions_app.search.filters import read_filters
+from sessions_app.search import ranked, vector_store
 from sessions_app.search.index import rebuild
-from sessions_app.search.search import Scope, SearchResult
+from sessions_app.search.ranked import answer
+from sessions_app.search.search import Scope, SearchResult, read_filters
 from sessions_app.tasks import fill_vectors
 from tests.support.providers.embedders import NEAR, answer_with, by_words, failing, forget, search_with
 from tests.support.record.talks import HOSTILE, exchange, new_session, say
@@ -65,7 +64,7 @@ def seqs(result: SearchResult) -> list[int]:
 def test_what_no_word_finds_is_found_by_meaning(talk: Scope, monkeypatch: pytest.MonkeyPatch) -> None:
     answer_with(monkeypatch, SHIP)
     assert seqs(answer(talk, "on which vessel?")) == []
-    assert not vectors.fill()
+    assert not vector_store.fill()
     result = answer(talk, "on which vessel?")
     assert (seqs(result), result.mode, result.hits[0].snippet) == ([1], "ranked", "We crossed by ferry.")
     assert [line.seq for line in result.hits[0].passage] == [1, 2, 3]
@@ -74,7 +73,7 @@ def test_what_no_word_finds_is_found_by_meaning(talk: Scope, monkeypatch: pytest
 
 def test_words_stay_the_better_half(talk: Scope, monkeypatch: pytest.MonkeyPatch) -> None:
     answer_with(monkeypatch, SHIP)
-    vectors.fill()
+    vector_store.fill()
     assert seqs(answer(talk, "Which vessel has roses?"))[0] == 3
 
 
@@ -88,7 +87,7 @@ def test_rights_and_filters_hold_for_what_is_near_too(
         exchange(foreign, question, reply)
     second = new_session(reader)
     exchange(second, "A third ferry.", "Indeed.")
-    vectors.fill()
+    vector_store.fill()
     assert SearchVector.objects.count() == 26
     question, everywhere = "on which vessel?", Scope(owner_id=reader.pk)
     found = answer(everywhere, question).hits
@@ -116,14 +115,14 @@ def test_rights_and_filters_hold_for_what_is_near_too(
 def test_vectors_are_made_once_and_of_what_is_new(talk: Scope, monkeypatch: pytest.MonkeyPatch) -> None:
     assert talk.session_id
     embedder = answer_with(monkeypatch, SHIP)
-    assert [vectors.fill() for _ in range(3)] == [False] * 3
+    assert [vector_store.fill() for _ in range(3)] == [False] * 3
     assert [len(texts) for texts in embedder.asked] == [12]
     exchange(talk.session_id, "New words.", "And an answer.")
     say(talk.session_id, ("assistant", [ReasoningPart(text="a thought"), TextPart(text="said")]))
-    vectors.fill()
+    vector_store.fill()
     assert embedder.asked[1:] == [["New words.", "And an answer.", "said"]]
     rebuild()
-    vectors.fill()
+    vector_store.fill()
     assert len(embedder.asked) == 2
     [mark] = VectorMark.objects.all()
     read = sum(len(text) for texts in embedder.asked for text in texts)
@@ -132,12 +131,12 @@ def test_vectors_are_made_once_and_of_what_is_new(talk: Scope, monkeypatch: pyte
 
 def test_another_model_replaces_the_vectors_of_the_last_one(talk: Scope, monkeypatch: pytest.MonkeyPatch) -> None:
     answer_with(monkeypatch, SHIP)
-    vectors.fill()
+    vector_store.fill()
     put_model(replace(NEAR, litellm_model="demo/other"), api_key_env="")
     embedder = answer_with(monkeypatch, by_words(ferry=(1.0,) * 5, vessel=(1.0,) * 5, e=(-1.0,) * 5))
     embedder.answer = by_words(ferry=[1.0] * 5, vessel=[1.0] * 5, **{"": [1.0, -1.0, 1.0, -1.0, 1.0]})
     assert seqs(answer(talk, "on which vessel?")) == []
-    vectors.fill()
+    vector_store.fill()
     assert {(row.model, len(row.signs)) for row in SearchVector.objects.all()} == {("demo/other", 1)}
     assert {len(row.numbers) for row in VectorNumbers.objects.all()} == {20}
     assert seqs(answer(talk, "on which vessel?")) == [1]
@@ -147,7 +146,7 @@ def test_a_model_that_fails_breaks_no_search_and_rests(
     talk: Scope, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     answer_with(monkeypatch, SHIP)
-    vectors.fill()
+    vector_store.fill()
     embedder = answer_with(monkeypatch, failing(ModelUnreachable("No model server answers at nowhere.")))
     with caplog.at_level(logging.ERROR):
         assert seqs(answer(talk, "Which roses?"))[0] == 3
@@ -203,7 +202,7 @@ def _refuse_soup(texts: Sequence[str]) -> list[Any]:
 )
 def test_one_text_without_a_vector_spoils_no_other(talk: Scope, monkeypatch: pytest.MonkeyPatch, bad: Any) -> None:
     answer_with(monkeypatch, bad)
-    assert not vectors.fill()
+    assert not vector_store.fill()
     assert SearchVector.objects.count() == 11
     assert VectorMark.objects.get().skipped == 1
     assert vector_store.sessions_behind(NEAR.litellm_model) == []
@@ -214,7 +213,7 @@ def test_a_text_alone_without_a_vector_holds_up_no_other(
 ) -> None:
     answer_with(monkeypatch, _refuse_soup)
     say(new_session(reader), ("user", [TextPart(text="soup")]))
-    assert not vectors.fill()
+    assert not vector_store.fill()
     assert SearchVector.objects.count() == 11
     assert vector_store.sessions_behind(NEAR.litellm_model) == []
 
@@ -230,7 +229,7 @@ def test_a_model_that_refuses_everything_is_not_asked_for_each_text(
 
 def test_a_vector_of_another_length_is_compared_with_nothing(talk: Scope, monkeypatch: pytest.MonkeyPatch) -> None:
     answer_with(monkeypatch, SHIP)
-    vectors.fill()
+    vector_store.fill()
     answer_with(monkeypatch, lambda texts: [(1.0,) * 7 for _ in texts])
     assert seqs(answer(talk, "on which vessel?")) == []
     assert seqs(answer(talk, "Which roses?"))[0] == 3
@@ -240,7 +239,7 @@ def test_hostile_texts_get_vectors_or_are_passed_over(reader: User) -> None:
     session_id = new_session(reader)
     for text in (HOSTILE, "\x00", "\ud800", " \n ", "\u200b", "ferry " * 3_500_000):
         say(session_id, ("user", [TextPart(text=text)]))
-    while vectors.fill():
+    while vector_store.fill():
         pass
     made = set(SearchVector.objects.values_list("part_id", flat=True))
     texts = MessagePart.objects.filter(id__in=made).order_by("id").values_list("content", flat=True)
@@ -252,10 +251,10 @@ def test_hostile_texts_get_vectors_or_are_passed_over(reader: User) -> None:
 def test_deleted_sessions_and_a_model_that_is_none_any_more_leave_nothing(talk: Scope, reader: User) -> None:
     second = new_session(reader)
     exchange(second, "Something.", "Else.")
-    vectors.fill()
+    vector_store.fill()
     with change(second) as record:
         session_store.soft_delete_session(record)
-    vectors.fill()
+    vector_store.fill()
     assert set(SearchVector.objects.values_list("session_id", flat=True)) == {talk.session_id}
     assert set(VectorMark.objects.values_list("session_id", flat=True)) == {talk.session_id}
     assert VectorNumbers.objects.count() == SearchVector.objects.count() == 12
@@ -267,25 +266,25 @@ def test_deleted_sessions_and_a_model_that_is_none_any_more_leave_nothing(talk: 
 def test_a_session_that_another_worker_fills_is_left_to_it(talk: Scope) -> None:
     assert talk.session_id
     assert vector_store.claim(talk.session_id, NEAR.litellm_model) == 0
-    vectors.fill()
+    vector_store.fill()
     assert not SearchVector.objects.exists()
     VectorMark.objects.update(busy_until=timezone.now())
-    vectors.fill()
+    vector_store.fill()
     assert SearchVector.objects.count() == 12
 
 
 def test_a_slice_ends_and_the_rest_is_queued(talk: Scope, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vectors, "TEXTS", 5)
-    assert vectors.fill(seconds=0.0)
+    monkeypatch.setattr(vector_store, "TEXTS", 5)
+    assert vector_store.fill(seconds=0.0)
     assert SearchVector.objects.count() == 5
-    monkeypatch.setattr(vectors, "fill", lambda: True)
+    monkeypatch.setattr(vector_store, "fill", lambda: True)
     fill_vectors()
-    assert [row.func() for row in OrmQ.objects.all()] == [vectors.TASK]
+    assert [row.func() for row in OrmQ.objects.all()] == [vector_store.TASK]
 
 
 def test_a_worker_is_woken_once_for_what_is_new(talk: Scope, monkeypatch: pytest.MonkeyPatch) -> None:
     assert talk.session_id
-    waker = vectors.Waker()
+    waker = vector_store.Waker()
     assert [waker.wake(), waker.wake()] == [True, False]
     OrmQ.objects.all().delete()
     assert not waker.wake()
@@ -294,13 +293,13 @@ def test_a_worker_is_woken_once_for_what_is_new(talk: Scope, monkeypatch: pytest
     exchange(talk.session_id, "Newest.", "Newest of all.")
     assert not waker.wake()  # The task that waits will see it.
     OrmQ.objects.all().delete()
-    monkeypatch.setattr(vectors, "AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(vector_store, "AGAIN_SECONDS", 0.0)
     assert waker.wake()
 
 
 def test_pages_of_an_answer_ask_the_model_once_and_repeat_no_hit(talk: Scope, monkeypatch: pytest.MonkeyPatch) -> None:
     embedder = answer_with(monkeypatch, SHIP)
-    vectors.fill()
+    vector_store.fill()
     shown: list[int] = []
     cursor = None
     while True:
@@ -323,7 +322,7 @@ def test_a_search_in_which_nothing_has_a_vector_asks_no_model(talk: Scope, monke
 def test_meaning_costs_two_queries_more_however_much_was_said(talk: Scope, monkeypatch: pytest.MonkeyPatch) -> None:
     assert talk.session_id
     answer_with(monkeypatch, SHIP)
-    vectors.fill()
+    vector_store.fill()
 
     def queries() -> int:
         with CaptureQueriesContext(
@@ -336,7 +335,7 @@ def test_meaning_costs_two_queries_more_however_much_was_said(talk: Scope, monke
     few = queries()
     for number in range(60):
         exchange(talk.session_id, f"ferry {number}", "noted")
-    vectors.fill()
+    vector_store.fill()
     assert queries() == few
-    monkeypatch.setattr(nearness.REST, "until", float("inf"))
+    monkeypatch.setattr(ranked.EMBEDDING, "until", float("inf"))
     assert queries() in (few - 2, few - 3)

@@ -16,11 +16,9 @@ from sessions_app.models import MessagePart, SearchEntry
 from sessions_app.record import message_store, session_store, turn_store
 from sessions_app.record.change import change
 from sessions_app.search import ranked
-from sessions_app.search.answers import NOTHING_EXACT, answer
-from sessions_app.search.filters import read_filters
 from sessions_app.search.index import rebuild
-from sessions_app.search.passages import merged
-from sessions_app.search.search import Mode, Scope, SearchResult
+from sessions_app.search.ranked import NOTHING_EXACT, answer
+from sessions_app.search.search import Mode, Scope, SearchResult, merged, read_filters
 from tests.support.record.talks import HOSTILE, exchange, new_session, say, tool
 
 pytestmark = pytest.mark.both_databases

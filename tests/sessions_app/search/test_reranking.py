@@ -15,8 +15,8 @@ from mnesis_core.llm.interface import ModelSpec
 from sessions_app import conf
 from sessions_app.database import outages
 from sessions_app.llm.model_store import put_model
-from sessions_app.search import ranked, reranking
-from sessions_app.search.answers import answer
+from sessions_app.search import ranked
+from sessions_app.search.ranked import answer
 from sessions_app.search.search import Scope
 from tests.support.providers.embedders import NEAR
 from tests.support.record.talks import HOSTILE, exchange, new_session
@@ -44,12 +44,12 @@ def judge(db: None, monkeypatch: pytest.MonkeyPatch) -> ScriptedReranker:
     """A site with a reranker, for which what is in a drawer answers best."""
     put_model(JUDGE, api_key_env="")
     config = replace(Config(), search=SearchConfig(rerank_model="judge", rerank_weight=0.9))
-    for module in (conf, ranked, reranking):
+    for module in (conf, ranked, ranked):
         monkeypatch.setattr(module, "site_config", lambda: config)
     reranker = ScriptedReranker(lambda text: 7.5 if "drawer" in text else -3.0)
-    monkeypatch.setattr(reranking, "get_reranker", lambda spec: reranker)
-    reranking._scores_of.cache_clear()
-    reranking.REST.until = 0.0
+    monkeypatch.setattr(ranked, "get_reranker", lambda spec: reranker)
+    ranked._scores_of.cache_clear()
+    ranked.RERANKER.until = 0.0
     outages._logged_at.clear()
     return reranker
 
@@ -71,10 +71,10 @@ def first(scope: Scope) -> str:
 def test_what_the_model_scores_best_comes_first(talk: Scope, judge: ScriptedReranker) -> None:
     assert "drawer" in first(talk)
     [texts] = judge.asked
-    assert len(texts) == reranking.READ
+    assert len(texts) == ranked.MOST_RERANKED
     judge.score = lambda text: -7.5 if "drawer" in text else 3.0
     assert "drawer" in first(talk), "the same question is asked once"
-    reranking._scores_of.cache_clear()
+    ranked._scores_of.cache_clear()
     assert "drawer" not in first(talk)
 
 
@@ -86,7 +86,7 @@ def test_every_page_is_ordered_as_the_first(talk: Scope, judge: ScriptedReranker
         seqs += [hit.message_seq for hit in page.hits]
         if not (cursor := page.next_cursor):
             break
-    assert len(seqs) == len({*seqs}) > reranking.READ
+    assert len(seqs) == len({*seqs}) > ranked.MOST_RERANKED
     assert len(judge.asked) == 1
 
 

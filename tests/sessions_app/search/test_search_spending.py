@@ -18,8 +18,8 @@ from sessions_app.llm.limits import drawing_for_search, limits_for_person, look,
 from sessions_app.llm.model_store import put_model
 from sessions_app.llm.spending_store import put_account_limits
 from sessions_app.models import SearchVector, SpendingMark
-from sessions_app.search import nearness, ranked, reranking, vectors
-from sessions_app.search.answers import NOTHING_EXACT, answer
+from sessions_app.search import ranked, vector_store
+from sessions_app.search.ranked import NOTHING_EXACT, answer
 from sessions_app.search.search import Scope
 from sessions_app.tasks import fill_vectors
 from tests.support.people.cast import make_user
@@ -53,7 +53,7 @@ def spent(owner_id: int) -> Spent:
 
 def test_without_limits_nothing_is_counted(talk: Scope, monkeypatch: pytest.MonkeyPatch) -> None:
     answer_with(monkeypatch, SHIP)
-    vectors.fill()
+    vector_store.fill()
     assert answer(talk, VESSEL).hits
     assert not SpendingMark.objects.exists()
 
@@ -62,7 +62,7 @@ def test_a_question_counts_as_the_model_says_and_a_used_up_limit_leaves_words(
     talk: Scope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     embedder = answer_with(monkeypatch, SHIP)
-    vectors.fill()
+    vector_store.fill()
     embedder.asked.clear()
     put_account_limits(talk.owner_id, {"day": {"tokens": 20}})
     found = answer(talk, VESSEL)
@@ -78,7 +78,7 @@ def test_a_question_counts_as_the_model_says_and_a_used_up_limit_leaves_words(
     assert "16 of 20 tokens a day" in found.note
     assert answer(talk, '"no such words" roses').note.startswith(NOTHING_EXACT)
     assert embedder.asked == [[VESSEL]]
-    assert nearness.REST.until == 0.0, "the model is not at fault"
+    assert ranked.EMBEDDING.until == 0.0, "the model is not at fault"
 
     put_account_limits(talk.owner_id, {"day": {"tokens": 2_000}})
     assert answer(talk, "Which vessel has roses, and which of them came early this year?").note == ""
@@ -130,7 +130,7 @@ def test_workers_pause_for_a_person_and_go_on_with_others_and_when_there_is_more
     put_account_limits(reader.pk, {"day": {"tokens": 1}})
     with drawing_for_search(reader.pk, NEAR, tokens=1) as tell:
         tell(1)
-    assert not vectors.fill(), "or a worker would go round and round"
+    assert not vector_store.fill(), "or a worker would go round and round"
     assert {*SearchVector.objects.values_list("session_id", flat=True)} == {theirs}
     assert len(embedder.asked) == 1
     assert "get no vectors for now" in caplog.text
@@ -149,11 +149,11 @@ def test_a_batch_that_a_limit_leaves_no_room_for_is_made_smaller_and_what_was_pa
 ) -> None:
     embedder = answer_with(monkeypatch, SHIP)
     put_account_limits(talk.owner_id, {"day": {"tokens": 8}})
-    assert not vectors.fill()
+    assert not vector_store.fill()
     made = {*SearchVector.objects.values_list("part_id", flat=True)}
     assert 0 < len(made) < 4
     put_account_limits(talk.owner_id, {"day": {"tokens": 1_000}})
-    assert not vectors.fill()
+    assert not vector_store.fill()
     assert sorted(text for texts in embedder.asked for text in texts) == sorted(
         ["We crossed by ferry.", "Was it rough?", "The roses are out.", "Early this year."]
     )
@@ -175,11 +175,11 @@ def test_a_reranker_counts_by_our_estimate_and_is_left_out_where_nothing_is_left
     judge = Judge(replace(NEAR, alias="judge", litellm_model="demo/rerank"))
     put_model(judge.spec, api_key_env="")
     config = replace(Config(), search=SearchConfig(rerank_model="judge", rerank_weight=0.9))
-    for module in (conf, ranked, reranking, nearness):
+    for module in (conf, ranked, ranked, ranked):
         monkeypatch.setattr(module, "site_config", lambda: config)
-    monkeypatch.setattr(reranking, "get_reranker", lambda spec: judge)
-    reranking._scores_of.cache_clear()
-    reranking.REST.until = 0.0
+    monkeypatch.setattr(ranked, "get_reranker", lambda spec: judge)
+    ranked._scores_of.cache_clear()
+    ranked.RERANKER.until = 0.0
     put_account_limits(talk.owner_id, {"day": {"tokens": 3}})
     assert "did without its models" in answer(talk, "Are the roses out?").note
     assert judge.asked == 0

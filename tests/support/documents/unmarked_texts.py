@@ -26,7 +26,7 @@ PAGE_MODULES = (
         "agents_app/templatetags",
     ),
     *("agents_app/maps/views.py", "agents_app/tools/pages.py", "agents_app/turns/pages.py", "files_app/views.py"),
-    *("agents_app/turns/session_settings.py", "agents_app/turns/assistant_pages.py", "audit_app/templatetags"),
+    *("agents_app/turns/session_settings.py", "agents_app/turns/default_pages.py", "audit_app/templatetags"),
     *("audit_app/health.py", "audit_app/ledger.py", "audit_app/observe", "audit_app/evaluation/views.py"),
     *("audit_app/evaluation/charts.py", "mnesis_site/views.py", "mnesis_site/health.py", "mnesis_site/people"),
 )

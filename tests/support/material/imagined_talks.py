@@ -19,11 +19,11 @@ from mnesis_core.compaction.selection import (
 from mnesis_core.compaction.summarise import SummaryResult, summarise
 from mnesis_core.compaction.transcript import piece_limit
 from mnesis_core.config import Config
+from mnesis_core.context.additions import Refill, newest_summarised, plan_refill, size_of_messages
 from mnesis_core.context.assembly import assemble
 from mnesis_core.context.continuation import SentPrompt
 from mnesis_core.context.entries import Assembled, ContextEntry, MessageEntry, SummaryEntry
 from mnesis_core.context.fitting import Budget, make_budget, whole
-from mnesis_core.context.refill import Refill, newest_summarised, plan_refill, size_of_messages
 from mnesis_core.files.references import Named, files_in_footer, read_file_manifest
 from mnesis_core.messages import StoredMessage, ToolPart
 from mnesis_core.providers.scripted import ScriptedModel

@@ -10,13 +10,13 @@ import pytest
 
 from mnesis_core.config import Config, SearchConfig
 from mnesis_core.errors import ModelError
-from mnesis_core.llm.embeddings import Embedded, checked_vectors
 from mnesis_core.llm.interface import ModelSpec, Prices, Usage
 from mnesis_core.llm.retrying import Patience
+from mnesis_core.llm.search_models import Embedded, checked_vectors
 from sessions_app import conf
 from sessions_app.database import outages
 from sessions_app.llm.model_store import put_model
-from sessions_app.search import nearness, vectors
+from sessions_app.search import ranked, vector_store
 
 NEAR = ModelSpec(
     alias="near",
@@ -63,24 +63,24 @@ def search_with(monkeypatch: pytest.MonkeyPatch, spec: ModelSpec = NEAR) -> None
     """Have the site search with an embedding model, and forget how an earlier one did."""
     put_model(spec, api_key_env="")
     config = replace(Config(), search=SearchConfig(embedding_model=spec.alias))
-    for module in (conf, vectors, nearness):
+    for module in (conf, vector_store, ranked):
         monkeypatch.setattr(module, "site_config", lambda: config)
     patience = Patience(max_retries=1, base_seconds=0.001, longest_seconds=0.01)
-    monkeypatch.setattr(vectors, "patience_of", lambda turn: patience)
+    monkeypatch.setattr(vector_store, "patience_of", lambda turn: patience)
     forget()
 
 
 def forget() -> None:
     """Forget the vectors of questions, that the model has failed, and that this was logged."""
-    nearness.REST.until = 0.0
-    nearness._vector_of.cache_clear()
+    ranked.EMBEDDING.until = 0.0
+    ranked._vector_of.cache_clear()
     outages._logged_at.clear()
 
 
 def answer_with(monkeypatch: pytest.MonkeyPatch, answer: Callable[[Sequence[str]], list[Any]]) -> ScriptedEmbedder:
     """Have whoever embeds ask this instead."""
     embedder = ScriptedEmbedder(answer)
-    for module in (vectors, nearness):
+    for module in (vector_store, ranked):
         monkeypatch.setattr(module, "get_embedder", lambda spec: replace_spec(embedder, spec))
     forget()
     return embedder

@@ -9,22 +9,21 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from agents_app.store import receive_message, take_messages
-from agents_app.turns import assistants
+from agents_app.turns import defaults
 from compaction_app import queries as compaction_queries
 from compaction_app import store as compaction_store
 from compaction_app.facts.remember import hold_fact
-from files_app.projects import keep_project_file
+from files_app.given_store import keep_project_file
 from files_app.store import store_file_reference
-from mnesis_core.facts.values import HeldFor
+from mnesis_core.facts import HeldFor
 from mnesis_core.messages import DataPart, FileRefPart, Message, TextPart, ToolPart
 from mnesis_core.network.sharing import Audience
 from mnesis_core.records import FORK, SUB_AGENT, MessageEnd, Thumb, UsageRecord, new_id
 from mnesis_core.turns.inbox import Draft, Hosting
 from sessions_app.assistants import prompt_store
-from sessions_app.record import message_queries, message_store, session_store, turn_queries, turn_store
+from sessions_app.record import message_queries, message_store, project_store, session_store, turn_queries, turn_store
 from sessions_app.record.change import Change, change
 from sessions_app.record.organisation_store import ref_of
-from sessions_app.record.projects import project_store
 from sessions_app.record.shares import share_store
 from tests.support.people.cast import make_user
 from tests.support.record.claims import add_claims
@@ -109,7 +108,7 @@ def belongings(of: Person) -> Things:
         shared = share_store.create_share(record, message, title=SECRET, audience=Audience.SITE)
     with change(session_id) as record:
         message_store.rate_message(record, message, thumb=Thumb.DOWN, comment=SECRET)
-    assistant = assistants.create_assistant(
+    assistant = defaults.create_assistant(
         owner_id=owner.pk, name=SECRET, instructions=SECRET, uploads=[(SECRET, [SECRET.encode()])]
     )
     prompt = prompt_store.create_prompt(owner_id=owner.pk, name="secret", title=SECRET, text=SECRET).id

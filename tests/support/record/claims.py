@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compaction_app.lineage.store import record_claims
+from compaction_app.store import record_claims
 from mnesis_core.compaction.lineage import Claim, Place, Support
 from sessions_app.record.change import change
 from sessions_app.record.message_queries import load_message

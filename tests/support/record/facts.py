@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 
 from compaction_app.facts import store
 from mnesis_core.errors import MnesisError
-from mnesis_core.facts.quotes import find_quote
-from mnesis_core.facts.values import LONGEST_STATEMENT, FactKind, NewFact, Place
+from mnesis_core.facts import LONGEST_STATEMENT, FactKind, NewFact, Place, find_quote
 from mnesis_core.messages import StoredMessage
 from sessions_app.record.change import change
 from sessions_app.record.message_queries import load_message

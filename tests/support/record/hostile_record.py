@@ -11,9 +11,9 @@ import json
 from django.contrib.auth.models import Group, User
 
 from agents_app.store import put_listing, put_server
-from audit_app.evaluation.reports import keep_report
+from audit_app.evaluation.evaluate import keep_report
 from files_app.intake import keep_file
-from mnesis_core.compaction.evaluation.values import Measurement, Outcome, Question, Report, Told
+from mnesis_core.compaction.evaluation.measures import Measurement, Outcome, Question, Report, Told
 from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.messages import ReasoningPart, TextPart, ToolPart, ToolState
 from mnesis_core.network.people import Role
@@ -24,9 +24,8 @@ from mnesis_site.people.accounts import account_of
 from sessions_app.assistants import assistant_store, prompt_store
 from sessions_app.llm.model_store import Audience, allow_model, create_key, put_model
 from sessions_app.models import MessagePart, ModelCall, Turn
-from sessions_app.record import message_store, session_store
+from sessions_app.record import message_store, project_store, session_store
 from sessions_app.record.change import change
-from sessions_app.record.projects import project_store
 from sessions_app.record.shares import share_store, sharing
 from tests.support.record.inspected import add_summary, add_turn, claim, finish
 from tests.support.record.operators import settled_run

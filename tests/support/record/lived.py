@@ -18,7 +18,7 @@ from files_app.store import finish_exploration, store_file_reference
 from mnesis_core.compaction.requests import Attempt
 from mnesis_core.context.fitting import Pressure, Reason, Trigger
 from mnesis_core.errors import ContextChanged, MnesisError, ModelUnavailable
-from mnesis_core.facts.values import HeldFor
+from mnesis_core.facts import HeldFor
 from mnesis_core.llm.interface import ToolCall
 from mnesis_core.llm.retrying import Retry
 from mnesis_core.maps.values import RunState

@@ -9,7 +9,7 @@ from django.contrib.auth.models import Group, Permission, User
 from django.contrib.contenttypes.models import ContentType
 
 from agents_app.store import receive_message, take_messages
-from files_app.project_store import put_project_file
+from files_app.given_store import put_project_file
 from files_app.store import store_file_reference
 from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.messages import (
@@ -33,10 +33,9 @@ from mnesis_core.turns.inbox import Draft, Hosting
 from sessions_app.assistants import assistant_store
 from sessions_app.llm import model_store
 from sessions_app.llm.model_store import create_key
-from sessions_app.record import message_store, session_store
+from sessions_app.record import message_store, project_store, session_store
 from sessions_app.record.change import change
 from sessions_app.record.message_queries import load_message, load_messages
-from sessions_app.record.projects import project_store
 from sessions_app.record.shares import share_store
 from tests.support.record.claims import add_claims
 from tests.support.record.facts import add_facts, add_reflection

@@ -12,7 +12,7 @@ from agents_app.endpoints.mcp_server import TOOLS
 from agents_app.tools.memory import reading
 from compaction_app.facts import store
 from mnesis_core.errors import InvalidRequest, SessionNotFoundError
-from mnesis_core.facts.values import FactKind
+from mnesis_core.facts import FactKind
 from mnesis_core.records import SessionRecord
 from sessions_app.record.change import change
 from sessions_app.record.message_queries import load_messages

@@ -9,26 +9,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mnesis_core.compaction.evaluation.datasets import MOST_FACTS, plant
 from mnesis_core.compaction.evaluation.measures import (
-    has_answer,
-    misleads,
-    present_by_age,
-    said_in,
-    sum_up,
-    table_of,
-    write_markdown,
-)
-from mnesis_core.compaction.evaluation.planting import MOST_FACTS, plant
-from mnesis_core.compaction.evaluation.policies import roll, send_full, send_rolling, send_truncated, size_of
-from mnesis_core.compaction.evaluation.values import (
     Conversation,
     Measurement,
     Outcome,
     Question,
     Report,
     Told,
+    has_answer,
+    misleads,
+    present_by_age,
     read_report,
+    said_in,
+    sum_up,
+    table_of,
+    write_markdown,
 )
+from mnesis_core.compaction.evaluation.policies import roll, send_full, send_rolling, send_truncated, size_of
 from mnesis_core.config import Config
 from mnesis_core.context.fitting import Budget, make_budget
 from mnesis_core.errors import InvalidRequest

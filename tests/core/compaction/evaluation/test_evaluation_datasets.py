@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mnesis_core.compaction.evaluation.datasets import line_of, read_conversations
-from mnesis_core.compaction.evaluation.values import Conversation
+from mnesis_core.compaction.evaluation.measures import Conversation
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.messages import TextPart
 from mnesis_core.transcripts import FORMATS

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mnesis_core.compaction.requests import judge
 from mnesis_core.compaction.transcript import summary_pieces, text_pieces, transcript_pieces
-from mnesis_core.facts.requests import asks_to_remember
+from mnesis_core.facts import asks_to_remember
 from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.providers.demo_source import read_source
 from mnesis_core.providers.demo_summary import choose_points, summarise

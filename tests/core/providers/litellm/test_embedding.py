@@ -24,7 +24,7 @@ from mnesis_core.errors import (
 from mnesis_core.llm.interface import ModelSpec, Source
 from mnesis_core.providers import make_embedder
 from mnesis_core.providers.litellm_ import stated_limits
-from mnesis_core.search.meaning import packed
+from mnesis_core.search.ranking import packed
 
 TEXTS = ["one", "two", "three"]
 

@@ -15,8 +15,7 @@ from mnesis_core.providers.answer import PartialAnswer
 from mnesis_core.providers.litellm_ import LiteLLMModel, called_name
 from mnesis_core.providers.litellm_parameters import asks_back, takes_back
 from mnesis_core.providers.opaque import lacks_thinking
-from mnesis_core.providers.prefixes import answers_after_other_prompts, prompt_digest
-from mnesis_core.providers.rendering import render_chat
+from mnesis_core.providers.rendering import answers_after_other_prompts, prompt_digest, render_chat
 from tests.core.context import contexts as make
 from tests.support.providers.responses_server import ITEM, ResponsesServer
 

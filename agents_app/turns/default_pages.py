@@ -1,4 +1,4 @@
-"""The pages of assistants: their list, one of them with a new chat, and the form in which its owner makes a version."""
+"""The pages of what sessions begin with: assistants and their versions, and the settings of a project."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from django.shortcuts import redirect, render
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from agents_app.turns import assistants
+from agents_app.turns import defaults
 from agents_app.turns.defaults import missing_tools
 from agents_app.turns.session_settings import DefaultsForm, facts_of
 from mnesis_core.errors import MnesisError
 from mnesis_core.files.pictures import FORMATS
 from mnesis_core.files.references import name_of_upload
-from mnesis_core.records import AssistantRecord
+from mnesis_core.records import AssistantRecord, ProjectRecord
 from sessions_app.assistants import assistant_store
-from sessions_app.assistants.assistant_queries import groups_of, list_assistants, list_versions, load_assistant
+from sessions_app.assistants.assistant_store import groups_of, list_assistants, list_versions, load_assistant
+from sessions_app.conf import list_models
 from sessions_app.pages.formats import error_text, format_size
 from sessions_app.pages.markdown import show_invisible
 from sessions_app.pages.views import (
@@ -31,6 +32,8 @@ from sessions_app.pages.views import (
     signed_in_to_post,
     to_page,
 )
+from sessions_app.record import project_store
+from sessions_app.record.project_store import load_project
 from sessions_app.schemas import page_of
 
 PAGE = 50
@@ -130,7 +133,7 @@ class AssistantForm(DefaultsForm):
         self.fields["groups"].choices = [(name, name) for name in groups]  # type: ignore[attr-defined]
 
     def values(self) -> dict[str, Any]:
-        """Return what ``assistants.create_assistant`` takes; only of a valid form."""
+        """Return what ``defaults.create_assistant`` takes; only of a valid form."""
         given = self.cleaned_data
         return super().values() | {
             "description": given["description"],
@@ -183,7 +186,7 @@ def assistant_add(request: HttpRequest) -> HttpResponse:
     form = AssistantForm(data, request.FILES, user_id=reader_of(request))
     if request.method == "POST" and form.is_valid():
         try:
-            made = assistants.create_assistant(owner_id=reader_of(request), **form.values())
+            made = defaults.create_assistant(owner_id=reader_of(request), **form.values())
         except MnesisError as error:
             form.refuse(error)
         else:
@@ -200,7 +203,7 @@ def assistant_change(request: HttpRequest, assistant_id: str) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         try:
             removed = form.cleaned_data["removed_files"]
-            changed = assistants.update_assistant(assistant.id, owner_id=owner, removed_files=removed, **form.values())
+            changed = defaults.update_assistant(assistant.id, owner_id=owner, removed_files=removed, **form.values())
         except MnesisError as error:
             form.refuse(error)
         else:
@@ -217,3 +220,47 @@ def assistant_remove(request: HttpRequest, assistant_id: str) -> HttpResponse:
     assistant_store.remove_assistant(assistant_id, owner_id=reader_of(request))
     messages.success(request, _("The assistant is removed. Its sessions keep what they had."))
     return redirect("assistants")
+
+
+# What a project says of sessions that begin in it, on its page, and the form in which its owner changes the project.
+
+
+class ProjectForm(DefaultsForm):
+    def __init__(self, data: Any = None, *, user_id: int, project: ProjectRecord) -> None:
+        super().__init__(
+            data,
+            said=project,
+            any_model=_("Each member's last used model"),
+            told=_("Sent to the model before a session's own instructions, from the next message on."),
+            user_id=user_id,
+        )
+
+
+@signed_in
+def project_settings(request: HttpRequest, project_id: str) -> HttpResponse:
+    """Return what the page of a project says of new chats, with what of it is gone for the reader."""
+    reader = reader_of(request)
+    project = load_project(project_id, user_id=reader)
+    context = {
+        "project": project,
+        "facts": facts_of(project.config),
+        "is_model_gone": project.model not in {"", *(spec.alias for spec in list_models(user_id=reader))},
+        "missing_tools": missing_tools(project.config, user_id=reader),
+    }
+    return render(request, "agents_app/settings/_project.html", context)
+
+
+@signed_in_to_change
+def project_change(request: HttpRequest, project_id: str) -> HttpResponse:
+    owner = reader_of(request)
+    project = project_store.load_own_project(project_id, owner_id=owner)
+    form = ProjectForm(request.POST if request.method == "POST" else None, user_id=owner, project=project)
+    if request.method == "POST" and form.is_valid():
+        try:
+            defaults.update_project(project.id, owner_id=owner, **form.values())
+        except MnesisError as error:
+            form.refuse(error)
+        else:
+            messages.success(request, _("Saved."))
+            return redirect("project", project.id)
+    return render(request, "agents_app/settings/project_form.html", {"form": form, "project": project})

@@ -1,20 +1,34 @@
-"""Claims as they are read: each sentence of a summary, and the messages that it rests on in the end."""
+"""Claims: each sentence of a summary and the messages that it rests on in the end; aligned by a worker, and read."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
+from django_q.tasks import async_task
+
 from compaction_app.models import Claim, SummaryNode
-from mnesis_core.compaction.lineage import METHOD, Support
+from compaction_app.queries import load_run, load_summaries, load_summary
+from compaction_app.store import record_claims
+from mnesis_core.actor import read_actor
+from mnesis_core.compaction import lineage
+from mnesis_core.compaction.lineage import METHOD, Support, Told, told_in_messages, told_in_summaries
+from mnesis_core.errors import SessionNotFoundError
 from mnesis_core.records import SummaryRecord
 from mnesis_core.text import decode_text, encode_text
-from sessions_app.record.message_queries import seqs_of_messages
+from sessions_app.record.actor import acting_as
+from sessions_app.record.change import change
+from sessions_app.record.message_queries import load_messages_by_ids, seqs_of_messages
+from sessions_app.record.session_queries import load_session
 
 _Key = tuple[str, int]  # a summary's id, and the number of a sentence of it
 _ORDER = (Support.NONE, Support.PARTLY, Support.SUPPORTED, Support.QUOTED)
 DEEPEST = 200  # steps from a condensed summary down; summaries that were tampered with may go in circles
+TASK = "compaction_app.tasks.align"
+LONGEST_SECONDS = 300
+SPEAKER = "speaker_"  # the label of a session that names who speaks in a role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,3 +157,46 @@ class Tally:
 def tally(claims: Sequence[ClaimRecord]) -> Tally:
     supports = [claim.support for claim in claims]
     return Tally(total=len(supports), unsupported=supports.count(Support.NONE), partly=supports.count(Support.PARTLY))
+
+
+# Align the sentences of a summary with what it was made of: the worker's task, queued with the summary and never in
+# its way.
+#
+# No model is asked, so it is done whatever reflection does, and whoever is late does nothing again.
+
+
+def request_alignment(summary_id: str) -> None:
+    """Queue the alignment of a summary, in the change that writes it."""
+    async_task(TASK, summary_id=summary_id, timeout=LONGEST_SECONDS)
+
+
+def align(*, summary_id: str, **_later: object) -> None:
+    """Align one summary: the worker's task. It may run twice or late, since the claims that are there decide."""
+    summary = load_summary(summary_id)
+    actor = load_run(summary.run_id).actor if summary.run_id else ""
+    with suppress(SessionNotFoundError), acting_as(read_actor(actor).later("alignment")):
+        align_summary(summary)
+
+
+def align_summary(summary: SummaryRecord) -> bool:
+    """Find what a summary's sentences rest on and write it; return whether this was done now.
+
+    :raises SessionNotFoundError: its session was deleted.
+    """
+    if is_aligned(summary.id, session_id=summary.session_id):
+        return False
+    claims = lineage.align(summary.text, _told(summary))
+    # Two workers may come this far at once. A lease would spare one of them some processor and no money, so there is none:
+    # a change has the session alone, and in it ``record_claims`` leaves what is there.
+    with change(summary.session_id) as record:
+        return record_claims(record, summary.id, claims)
+
+
+def _told(summary: SummaryRecord) -> Iterable[Told]:
+    ids = [id for _, id in summary.source_ids]
+    if summary.kind == "condensed":
+        sources = load_summaries(ids, session_id=summary.session_id)
+        return told_in_summaries({source.id: source.text for source in sources})
+    labels = load_session(summary.session_id).labels
+    speakers = {name.removeprefix(SPEAKER): said for name, said in labels.items() if name.startswith(SPEAKER)}
+    return told_in_messages(load_messages_by_ids(ids, session_id=summary.session_id), speakers)

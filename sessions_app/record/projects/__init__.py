@@ -1,1 +1,0 @@
-"""Projects: folders of sessions with instructions, a model, files and members."""
