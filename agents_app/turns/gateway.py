@@ -187,7 +187,11 @@ def _find(request: GatewayRequest, digests: Sequence[str], *, session: str, owne
             continue
         if _is_same(request, known, its, spot, is_named=root is not None):
             return _Found(session=its, known=known, spot=spot)
-    if root is None or not root.message_seq or (root.system_prompt == request.system and not root.running_turn_id):
+    if (
+        root is None
+        or not root.message_seq
+        or (request.has_system_prompt(root.system_prompt) and not root.running_turn_id)
+    ):
         return None if root is None else _Found(session=root)
     return _Found(session=_child(request, owner, root))
 
@@ -214,13 +218,16 @@ def _is_same(request: GatewayRequest, known: int, its: SessionRecord, spot: Spot
     """Return whether a request that begins as one of a session did is of the same conversation."""
     if any(said.role == ASSISTANT for said in request.said[:known]):
         return True
-    # Programs ask beside a conversation, too: what its title is, whether a command is safe.
-    if is_named or its.system_prompt != request.system:
-        return its.system_prompt == request.system
-    # Without a name, the same first question is another conversation, unless its answer is the same, or not there yet.
+    is_alike = request.has_system_prompt(its.system_prompt)
+    if is_named and is_alike:
+        return True
     answers = {one.key for one in known_from(load_messages(its.id, after=spot.seq, limit=RECENT))}
-    again = any(said.role == ASSISTANT and said.key in answers for said in request.said[known:])
-    return again or (not answers and its.running_turn_id is None)
+    # A client that has the answer goes on with it, even if its system prompt names another day by now.
+    if any(said.role == ASSISTANT and said.key in answers for said in request.said[known:]):
+        return True
+    # Programs ask beside a conversation, too: what its title is, whether a command is safe. Without a name, the same
+    # first question is another conversation, unless it has no answer yet.
+    return is_alike and not answers and its.running_turn_id is None
 
 
 def _name_of(request: GatewayRequest, session: str) -> str:

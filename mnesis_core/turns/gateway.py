@@ -27,6 +27,8 @@ MOST_MODEL = 200
 _SPACE = re.compile(r"[ \t\n\r]*")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _SESSION_OF_USER = re.compile(r"_session_([0-9A-Za-z-]{8,64})$")  # the end of ``user_id`` as Claude Code writes it
+# The first line of Claude Code's system prompt; its version is another one after the client has compacted the conversation.
+_BILLING = re.compile(r"\Ax-anthropic-billing-header:[^\n]*\n*")
 _ADDED = re.compile(r"\s*<(system-reminder|environment_context|user_instructions)>")
 # Blocks and items that the record has no words for: a provider's own, which it gets back in the next request.
 _UNSAID = {
@@ -87,6 +89,10 @@ class GatewayRequest:
             pieces += [self.text[at:begin], json.dumps(name)]
             at = end
         return "".join([*pieces, self.text[at:]])
+
+    def has_system_prompt(self, prompt: str) -> bool:
+        """Return whether a session's system prompt is that of this request, whatever the client's version."""
+        return _BILLING.sub("", prompt) == _BILLING.sub("", self.system)
 
     def beginnings(self, owner_id: int) -> list[str]:
         """Return for each message a digest of all up to it, by which a later request that begins so is found."""

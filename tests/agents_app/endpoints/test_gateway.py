@@ -279,6 +279,26 @@ async def test_a_history_that_was_cut_or_summarised_goes_on_in_its_session(clien
     ]
 
 
+@pytest.mark.parametrize("named", [{}, CLAUDE], ids=["without a name", "named"])
+async def test_a_system_prompt_that_changes_leaves_a_conversation_in_its_session(client, provider, alice, named):
+    history = [user("One"), said("Answer 1."), user("Two"), said("Answer 2."), user("Three")]
+    for end, day in ((1, "Monday"), (3, "Tuesday"), (5, "Wednesday")):
+        await client.send(history[:end], system=f"Today is {day}.", **named)
+    assert [one.message_seq for one in await sessions_of(alice)] == [6]
+
+
+async def test_what_claude_code_compacts_goes_on_in_its_session_though_its_version_line_changes(
+    client, provider, alice
+):
+    def system(version):
+        billing = f"x-anthropic-billing-header: cc_version=2.1.197.{version}; cc_entrypoint=cli;"
+        return [{"type": "text", "text": text} for text in (billing, "You are Claude Code.")]
+
+    await client.send([user("One")], system=system("f58"), **CLAUDE)
+    await client.send([user("This session is being continued."), user("Two")], system=system("f9d"), **CLAUDE)
+    assert [one.message_seq for one in await sessions_of(alice)] == [5]
+
+
 async def test_sub_agents_are_children_and_requests_at_once_are_all_recorded(client, provider, alice):
     gate = threading.Event()
     provider.say = lambda body: Saying(text=f"{body['messages'][0]['content']} done", gate=gate)
