@@ -58,9 +58,11 @@ from mnesis_core.providers.opaque import (
     opaque_blocks,
     signature_of_call,
 )
-from mnesis_core.text import printable
+from mnesis_core.providers.rendering import DEEPEST_ARGUMENTS
+from mnesis_core.text import nests_within, printable
 
 PROVIDER_TOOLS = "provider_tools"  # In a payload, the tools that the provider runs, in its own form.
+READ_RESULTS = ("gemini", "vertex_ai")  # Providers for which litellm reads the results of tools as JSON.
 COUNT_BYTES = ("gemini", "vertex_ai")  # Providers whose sources have their places in bytes of UTF-8.
 CLOSE_SECONDS = 5.0  # how long a connection may take to close before it is abandoned
 
@@ -150,11 +152,34 @@ class LiteLLMModel:
             "num_retries": 0,
             "max_retries": 0,  # The SDK below litellm has two hidden retries of its own.
         }
+        if provider_of(self.spec.litellm_model) in READ_RESULTS:
+            options["messages"] = [_closed(message) for message in options["messages"]]
         if tools := options.pop(PROVIDER_TOOLS, None):
             options["tools"] = [*options.get("tools", ()), *tools]
         if request.max_output_tokens > 0:
             options["max_tokens"] = request.max_output_tokens
         return options
+
+
+def _closed(message: dict[str, Any]) -> dict[str, Any]:
+    """Return a message whose result of a tool stays text where it is JSON that is nested too deeply to be read."""
+    content = message.get("content")
+    if message["role"] != "tool" or content is None:
+        return message
+    if isinstance(content, list):
+        parts = [part | {"text": _as_text(part["text"])} if part.get("type") == "text" else part for part in content]
+        return message | {"content": parts}
+    return message | {"content": _as_text(content)}
+
+
+def _as_text(result: str) -> str:
+    try:
+        is_shallow = nests_within(json.loads(result), DEEPEST_ARGUMENTS)
+    except RecursionError:
+        is_shallow = False
+    except ValueError:
+        return result
+    return result if is_shallow else json.dumps({"content": result})
 
 
 async def with_listed_addresses(spec: ModelSpec, awaitable: Awaitable[T]) -> T:

@@ -76,6 +76,41 @@ async def test_each_provider_gets_the_schema_in_a_shape_of_its_own(litellm_model
     assert reduce(lambda value, key: value[key], place, body) == schema
 
 
+DEEP = "[" * 1_500 + "]" * 1_500
+
+
+@pytest.mark.parametrize(
+    ("result", "read"),
+    [
+        ('{"tide": "high"}', {"tide": "high"}),
+        (DEEP, {"content": DEEP}),
+        (f'{{"nested": {DEEP}}}', {"content": f'{{"nested": {DEEP}}}'}),
+        ([{"type": "text", "text": DEEP}], {"content": DEEP}),
+        ("{ of no use", {"content": "{ of no use"}),
+    ],
+    ids=["an object", "a deep list", "a deep object", "a deep part", "no JSON"],
+)
+async def test_a_result_however_deep_reaches_gemini(result: object, read: dict[str, str]) -> None:
+    messages = [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "", "tool_calls": [_call("call_1")]},
+        {"role": "tool", "tool_call_id": "call_1", "content": result},
+    ]
+    with ProviderServer() as provider:
+        spec = ModelSpec(
+            alias="mine",
+            litellm_model="gemini/gemini-2.5-flash",
+            api_base=provider.url,
+            api_key=KEY,
+            context_window=8_000,
+            max_output_tokens=50,
+        )
+        await complete(LiteLLMModel(spec), Request(payload={"messages": messages}, max_output_tokens=5))
+    [body] = provider.requests
+    [response] = body["contents"][-1]["parts"]
+    assert response["function_response"]["response"] == read
+
+
 @pytest.mark.parametrize(
     ("litellm_model", "supports"),
     [
