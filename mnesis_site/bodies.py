@@ -22,18 +22,15 @@ from django.shortcuts import render
 from django.utils.http import parse_header_parameters
 from servestatic.middleware import AsyncServeStaticFileResponse
 
-from agents_app.endpoints.anthropic import anthropic_error
-from agents_app.endpoints.openai import openai_error
 from audit_app.api import FORM_BYTES
 from mnesis_core.errors import InvalidRequest, MnesisError, NotSignedIn, RequestTimeout, RequestTooLarge
 from mnesis_site.endpoints import refusal
-from mnesis_site.errors import PROGRAM_PATHS, json_error, send_response
+from mnesis_site.errors import PROGRAM_PATHS, program_error, send_response
 from sessions_app.callers import Application, Receive, Scope, Send, headers_of, prove
 from sessions_app.conf import site_config
 from sessions_app.database.outages import to_error
 from sessions_app.database.threads import db
 
-MESSAGES = "/v1/messages"
 GONE = {"type": "http.disconnect"}
 CHARSETS = ("utf-8", "ascii", "iso8859-1")  # by Python's names; some clients send the last one by default
 COMPRESSIBLE = (
@@ -175,14 +172,10 @@ def check_content_type(text: str) -> None:
 
 async def refuse(scope: Scope, error: MnesisError, send: Send) -> None:
     path = scope["path"]
-    if path.startswith(MESSAGES):
-        response = anthropic_error(error)
-    elif path.startswith("/v1/"):
-        response = openai_error(error)
-    elif path.startswith(("/rpc", "/mcp")):
+    if path.startswith(("/rpc", "/mcp")):
         response = refusal(error)
     elif path.startswith(PROGRAM_PATHS):
-        response = json_error(error)
+        response = program_error(path, error)
     else:
         response = render(None, "error.html", {"error": error}, status=error.status)
     response.headers["Content-Length"] = str(len(response.content))

@@ -130,7 +130,7 @@ for router in (
 ):
     api.add_router("", router)
 
-answer_errors(api, lambda error, status: json_error(error, status=status))
+answer_errors(api, lambda error, status: json_error(error, status=status), below="/api/")
 
 
 @csrf_exempt  # a key needs no token; ``caller_of`` checks the cookie's
@@ -172,7 +172,7 @@ openai_api.add_router("", openai_router)
 openai_api.add_router("", responses_router)
 openai_api.add_router("", conversations_router)
 openai_api.add_router("", embeddings_router)
-answer_errors(openai_api, openai_error)
+answer_errors(openai_api, openai_error, below="/v1/")
 
 # Anthropic's Messages, beside it: keys only, and errors in Anthropic's shape.
 anthropic_api = NinjaAPI(
@@ -186,7 +186,7 @@ anthropic_api = NinjaAPI(
     docs_url=None,
 )
 anthropic_api.add_router("", anthropic_router)
-answer_errors(anthropic_api, anthropic_error)
+answer_errors(anthropic_api, anthropic_error, below="/v1/messages")
 
 
 async def load_mcp() -> ModuleType:

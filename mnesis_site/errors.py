@@ -58,7 +58,9 @@ HOSTILE: dict[type[Exception], errors.MnesisError] = {
 }
 
 
-def answer_errors(api: NinjaAPI, shape: Shape) -> None:
+def answer_errors(api: NinjaAPI, shape: Shape, *, below: str) -> None:
+    """Have an API answer all errors in a shape, also where Django finds no address below a path."""
+    _shapes[below] = shape
 
     def handle(request: HttpRequest, problem: Exception | type[Exception]) -> HttpResponse:
         problem = problem if isinstance(problem, Exception) else problem()
@@ -136,12 +138,20 @@ def json_error(error: errors.MnesisError, *, status: int = 0) -> JsonResponse:
     return with_pause(error, JsonResponse({"error": body}, status=status or error.status))
 
 
+_shapes: dict[str, Shape] = {"/": lambda error, status: json_error(error, status=status)}  # by what paths begin with
+
+
+def program_error(path: str, error: errors.MnesisError, *, status: int = 0) -> HttpResponse:
+    """Return an error in the shape of the API that the path belongs to, even where that has no such address."""
+    return _shapes[max((below for below in _shapes if path.startswith(below)), key=len)](error, status)
+
+
 def answer(
     request: HttpRequest, error: errors.MnesisError, *, status: int = 0, template: str = "", **values: Any
 ) -> HttpResponse:
     """Return an error as JSON for programs and as a page for people; a template may need more ``values``."""
     if prefers_json(request):
-        return json_error(error, status=status)
+        return program_error(request.path, error, status=status)
     chosen = template or ("absent.html" if error.status == 404 else "wait.html" if pause_of(error) else "error.html")
     context = {"error": error, "again": request.get_full_path()} | values
     return with_pause(error, render(request, chosen, context, status=status or error.status))
@@ -154,7 +164,7 @@ def prefers_json(request: HttpRequest) -> bool:
 def answer_outage(request: HttpRequest, error: errors.NotReady) -> HttpResponse:
     """Return the response while something is away. The page is made without the request, whose user is in the database."""
     if request.path.startswith(PROGRAM_PATHS):
-        response: HttpResponse = json_error(error)
+        response = program_error(request.path, error)
     else:
         response = render(None, "error.html", {"error": error}, status=error.status)
     return with_pause(error, response)
@@ -185,7 +195,7 @@ def server_error(request: HttpRequest) -> HttpResponse:
     if outage := outage_of(sys.exc_info()[1]):
         return answer_outage(request, outage)
     if request.path.startswith(PROGRAM_PATHS):
-        return json_error(errors.MnesisError())
+        return program_error(request.path, errors.MnesisError())
     # Without the request: what failed may be what the page reads from it.
     return render(None, "500.html", status=500)
 
@@ -221,7 +231,8 @@ def allowed_methods(request: HttpRequest, response: HttpResponseBase) -> HttpRes
     if not isinstance(response, HttpResponseNotAllowed) or not request.path.startswith(PROGRAM_PATHS):
         return response
     allowed = response.headers["Allow"]
-    better = json_error(errors.InvalidRequest(f"{request.method} is not supported here. Use {allowed}."), status=405)
+    error = errors.InvalidRequest(f"{request.method} is not supported here. Use {allowed}.")
+    better = program_error(request.path, error, status=405)
     better.headers["Allow"] = allowed
     return better
 

@@ -96,6 +96,10 @@ async def create_response(request: HttpRequest, body: ResponseIn) -> HttpRespons
 @router.get("/responses/{name}", response=None, summary="Read a response")
 def read_response(request: HttpRequest, name: str) -> HttpResponse:
     """A response as the record has it, finished or not."""
+    if request.GET.get("stream", "").lower() in ("true", "1"):
+        raise errors.InvalidRequest(
+            "A response is streamed once, while it is created. Leave out stream.", field="stream"
+        )
     return JsonResponse(_past_response(name, owner_id(request)))
 
 

@@ -42,6 +42,7 @@ from mnesis_core.records import FileReference, MessageEnd, SessionRecord, TurnRe
 from mnesis_core.spending import highest_of, passed_by
 from mnesis_core.text import encode_text, text_of_bytes
 from mnesis_core.turns import inbox
+from mnesis_core.turns.gateway import own_words
 from mnesis_core.turns.options import TurnOptions, check_options, read_options, texts_of, write_options
 from sessions_app.conf import get_spec_to_read, session_config, site_config
 from sessions_app.database.threads import db, work
@@ -212,9 +213,9 @@ def write_ended_turn(
 
 
 def title_from_message(record: Change, session: SessionRecord, message: str) -> None:
-    if not message or session.title or session.turn_seq:
+    if session.title or session.turn_seq or not (said := own_words(message)):
         return
-    title = " ".join(message.split())
+    title = " ".join(said.split())
     if len(title) > TITLE_FROM_MESSAGE:
         title = title[: TITLE_FROM_MESSAGE - 1].rstrip() + "…"
     session_store.update_session(record, title=title)

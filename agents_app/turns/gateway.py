@@ -40,13 +40,14 @@ from mnesis_core.context.fitting import Size
 from mnesis_core.llm import interface as llm
 from mnesis_core.llm.retrying import Patience
 from mnesis_core.llm.tokens import estimate_text
-from mnesis_core.messages import Message, ToolState
+from mnesis_core.messages import Message, ToolState, text_of
 from mnesis_core.providers.passing import Exchange, PassedOn, Target
 from mnesis_core.records import GATEWAY, SessionRecord, TurnRecord, TurnState, UsageRecord, add_usage, new_id
 from mnesis_core.spending import Spent
 from mnesis_core.text import text_digest
 from mnesis_core.turns.gateway import (
     ASSISTANT,
+    USER,
     GatewayRequest,
     Known,
     News,
@@ -293,7 +294,8 @@ def _claim(passed: Passed, digests: Sequence[str], found: _Found, *, owner: Abst
             turn, is_resumed = _begin(record, open_turn, session, request, news, written, digests, config), False
         for message, parts in prepared:
             message_store.append_message(record, turn_id=turn.id, message=message, parts=parts)
-        claim.title_from_message(record, session, own_words(written.now))
+        asked = (text_of(message.parts) for message in written.now if message.role == USER)
+        claim.title_from_message(record, session, next(filter(own_words, asked), ""))
         spot = Spot(session.id, record.message_seq, record.branch)
         call = GatewayCall(passed, session=session, turn=turn, is_resumed=is_resumed, kept=kept)
         call.write(record)

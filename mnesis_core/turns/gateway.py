@@ -410,15 +410,12 @@ def to_write(said: Sequence[Said]) -> Written:
     )
 
 
-def own_words(messages: Iterable[Message]) -> str:
-    """Return what a person said first, without what their program puts around it; an empty text where they said nothing."""
-    for text in (text_of(message.parts) for message in messages if message.role == "user"):
-        at = 0
-        while (found := _ADDED.match(text, at)) and (end := text.find(close := f"</{found[1]}>", at)) >= 0:
-            at = end + len(close)
-        if said := text[at:].strip():
-            return said
-    return ""
+def own_words(text: str) -> str:
+    """Return what a person said in a message, without what their program puts before it."""
+    at = 0
+    while (found := _ADDED.match(text, at)) and (end := text.find(close := f"</{found[1]}>", at)) >= 0:
+        at = end + len(close)
+    return text[at:].strip()
 
 
 def _message(said: Said, results: Mapping[str, Said]) -> Message:

@@ -119,10 +119,13 @@ class ResponseWriter:
 
     def take(self, piece: str | Thought) -> Iterator[Event]:
         kind = "reasoning" if isinstance(piece, Thought) else "message"
+        text = piece.text if isinstance(piece, Thought) else piece
         if self._open.get("type") != kind:
             yield from self._close()
+            if any(item["type"] == kind for item in self.response["output"]):
+                text = text.removeprefix("\n\n")  # What divides it from the text before, now an item of its own.
             yield from self._begin(kind, "output_text")
-        new = printable(piece.text if isinstance(piece, Thought) else piece)
+        new = printable(text)
         self._open[_PARTS[kind]][0]["text"] += new
         name = "response.output_text.delta" if kind == "message" else "response.reasoning_summary_text.delta"
         yield self._event(name, **self._place(), delta=new, **({"logprobs": []} if kind == "message" else {}))

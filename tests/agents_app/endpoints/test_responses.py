@@ -70,6 +70,7 @@ async def test_what_codex_sends_is_a_turn_of_one_session(script, alice, program)
     ]
     [session] = await db(list_sessions, owner_id=alice.pk)
     assert session.labels == {"door": "responses", "one_turn": "yes"}
+    assert not session.title.startswith("<")
     [turn] = await db(list_turns, session.id)
     assert (turn.state, session.system_prompt.startswith("You are a coding agent")) == ("completed", True)
 
@@ -81,6 +82,14 @@ async def test_a_stream_that_breaks_ends_with_a_failed_response(script, program)
     assert last["response"]["mnesis"]["code"] == "MODEL_STREAM_BROKEN"
     read = (await program.get(f"{PATH}/{last['response']['id']}")).json()
     assert (read["status"], read["error"]["code"]) == ("failed", "server_error")
+
+
+async def test_a_response_that_has_ended_is_not_streamed_again(script, program):
+    script(Step(text="One"))
+    one = await program.respond("Hello")
+    refused = await program.get(f"{PATH}/{one['id']}?stream=true")
+    assert (refused.status_code, refused.json()["error"]["param"]) == (422, "stream")
+    assert (await program.get(f"{PATH}/{one['id']}?stream=false")).json()["id"] == one["id"]
 
 
 async def test_a_turn_may_have_another_model(script, program, alice):

@@ -226,7 +226,8 @@ def test_ids_that_are_not_ours_are_not_found(id):
 
 def test_each_change_of_what_is_said_is_an_item():
     writer = ResponseWriter(HEAD)
-    pieces = (Thought("Hm"), Thought("."), "I look.", Thought("So"), "It is \ud800.")
+    # What divides two texts of an answer is in neither item.
+    pieces = (Thought("Hm"), Thought("."), "I look.", Thought("\n\nSo"), "\n\nIt is \ud800.")
     events = [event for piece in pieces for event in writer.take(piece)]
     events += writer.end(answered(refusal="No."))
     assert [event["sequence_number"] for event in events] == [*range(len(events))]
@@ -238,6 +239,7 @@ def test_each_change_of_what_is_said_is_an_item():
         "message",
     ]
     assert writer.response["output"][0]["summary"] == [{"type": "summary_text", "text": "Hm."}]
+    assert writer.response["output"][2]["summary"] == [{"type": "summary_text", "text": "So"}]
     assert [item["content"][0].get("text") for item in writer.response["output"][1::2]] == ["I look.", "It is \ufffd."]
     assert writer.response["output"][-1]["content"] == [{"type": "refusal", "refusal": "No."}]
     assert events[-1]["response"] == writer.response

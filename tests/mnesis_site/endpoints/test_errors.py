@@ -170,6 +170,16 @@ def test_a_method_that_is_not_there_says_which_are(program: Client) -> None:
     assert error(response)["code"] == "INVALID_REQUEST"
 
 
+@pytest.mark.parametrize("method", ["GET", "PUT"])
+def test_an_address_that_an_api_does_not_have_is_refused_in_its_shape(program: Client, method: str) -> None:
+    openai = program.generic(method, "/v1/responses/one/nothing")
+    assert (openai.status_code, openai.json()["error"]["type"]) == (404, "invalid_request_error")
+    anthropic = program.generic(method, "/v1/messages/batches").json()
+    assert (anthropic["type"], anthropic["error"]["type"]) == ("error", "not_found_error")
+    wrong = program.generic("PATCH", "/v1/chat/completions")
+    assert (wrong.status_code, wrong.json()["error"]["type"]) == (405, "invalid_request_error")
+
+
 def test_a_foreign_host_is_refused_in_both_manners(visitor: Client) -> None:
     assert error(visitor.get("/api/sessions", headers={"Host": "evil.example"}))["code"] == "INVALID_REQUEST"
     page = visitor.get("/sign-in/", headers={"Host": "evil.example"})
