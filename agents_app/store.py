@@ -19,6 +19,7 @@ from typing import Any
 from django.db import connection, transaction
 from django.db.models import F, Q, QuerySet
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from agents_app.models import (
     InboxMessage,
@@ -93,7 +94,7 @@ def take_messages(record: Change, message_ids: Sequence[str], *, turn_id: str) -
     """
     for id in message_ids:
         if not record.update(_INBOX, {"turn_id": turn_id}, id=id, session_id=record.session_id, turn_id=None):
-            raise errors.Conflict("another turn has taken this message", inbox_id=id)
+            raise errors.Conflict(gettext_noop("another turn has taken this message"), inbox_id=id)
     record.publish(EventType.INBOX_TAKEN, turn_id=turn_id, inbox_ids=list(message_ids))
 
 
@@ -303,7 +304,10 @@ def _step(record: Change, run_id: str, before: Collection[RunState], after: RunS
             return
     row = _row(record, run_id)
     raise errors.OperatorRunNotInState(
-        f"the run is {row.state}, so it cannot become {after}", run_id=run_id, state=row.state
+        gettext_noop("the run is %(state)s, so it cannot become %(after)s"),
+        {"state": row.state, "after": after},
+        run_id=run_id,
+        state=row.state,
     )
 
 

@@ -16,6 +16,7 @@ from typing import Any, Literal, ParamSpec
 from weakref import WeakKeyDictionary
 
 from django.contrib.auth import get_user_model
+from django.utils.translation import gettext_noop
 from pydantic import BaseModel, ConfigDict
 
 from agents_app.tools.registry import ToolContext, offered_tools, side_by_side, tool
@@ -128,9 +129,13 @@ async def send_message(
         if not found:
             others = [peer for peer in find_peers(owner_id=context.owner_id) if peer.id != context.session_id]
             names = ", ".join(peer.peer_name for peer in others) or "none"
-            raise errors.PeerNotFoundError(f"no agent is called {name[:100]!r}; there are: {names}", peer=name[:100])
+            raise errors.PeerNotFoundError(
+                gettext_noop("no agent is called %(name)s; there are: %(names)s"),
+                {"name": repr(name[:100]), "names": names},
+                peer=name[:100],
+            )
         if found[0].id == context.session_id:
-            raise errors.InvalidRequest("that is you yourself", field="to")
+            raise errors.InvalidRequest(gettext_noop("that is you yourself"), field="to")
         return found[0]
 
     session = await db(find_peer)
@@ -208,7 +213,7 @@ async def delegate(context: ToolContext, *handovers: inbox.Handover, are_sibling
     def load_parent() -> _Parent:
         session = load_session(context.session_id, owner_id=context.owner_id)
         if not context.turn_id:
-            raise errors.Conflict("a task is handed over by a turn, and none is running here")
+            raise errors.Conflict(gettext_noop("a task is handed over by a turn, and none is running here"))
         turn = load_turn(context.turn_id, session_id=session.id)
         question = load_messages_by_ids(turn.message_ids[:1], session_id=session.id)
         delegator = inbox.Delegator(
@@ -272,7 +277,7 @@ def _launch(parent: _Parent, handover: inbox.Handover) -> TurnRecord:
         # Checked again under the parent's lock: calls beside this one have launched some, or the turn has ended.
         turn_id = parent.context.turn_id
         if open_turn(parent.session.id) != (turn_id, TurnState.RUNNING):
-            raise errors.Conflict("the turn that hands this over has ended")
+            raise errors.Conflict(gettext_noop("the turn that hands this over has ended"))
         launched = len(launched_by_turn(parent.session.id, turn_id))
         inbox.check_room(replace(parent.delegator, launched=launched), 1, parent.config.delegation)
         child_id = session_store.create_session(

@@ -24,8 +24,9 @@ from django.db import connection, connections, models
 from django.db.models import Field, ForeignKey, JSONField, Model
 from django.db.models.functions import Collate
 from django.db.models.query import QuerySet
+from django.utils.translation import gettext_noop
 
-from mnesis_core.errors import InvalidRequest
+from mnesis_core.errors import InvalidRequest, Phrase
 from mnesis_core.transcripts.session_file import MAX_LINE_BYTES
 from sessions_app.database.fields import plain_field, stored_values
 from sessions_app.record.organisation_store import home_of
@@ -268,7 +269,11 @@ class SessionTable(Table):
         :raises ValueError: a column is unknown, or one is missing that always was there.
         """
         if unknown := values.keys() - {field.attname for field in self.exported}:
-            raise ValueError(f"{self.name} has no column {min(unknown)!r}")
+            raise ValueError(
+                Phrase(
+                    gettext_noop("%(table)s has no column %(name)s"), {"table": self.name, "name": repr(min(unknown))}
+                )
+            )
         return {
             field.attname: values[field.attname] if field.attname in values else _default(field)
             for field in self.exported
@@ -306,7 +311,7 @@ def _default(field: Field[Any, Any]) -> Any:
     if field.has_db_default():  # what the rows got that were there when the column was added
         return field.db_default
     if callable(field.default) and not isinstance(field, JSONField):
-        raise ValueError(f"{field.attname} is missing")
+        raise ValueError(Phrase(gettext_noop("%(name)s is missing"), {"name": field.attname}))
     return field.get_default()
 
 
@@ -336,21 +341,34 @@ def _rules_of(field: Field[Any, Any]) -> tuple[Field[Any, Any], type[Field[Any, 
     return target, kind, -(2**63) if low is None else low, 2**63 - 1 if high is None else high, choices
 
 
+def _cannot_be(field: Field[Any, Any], value: str) -> Phrase:
+    return Phrase(gettext_noop("%(name)s cannot be %(value)s"), {"name": field.attname, "value": value})
+
+
 def _read_value(field: Field[Any, Any], value: Any) -> Any:
     """:raises ValueError: the column cannot hold this JSON value."""
     target, kind, least, most, choices = _rules_of(field)
     if type(value) not in _JSON_TYPES[kind]:
-        raise ValueError(f"{field.attname} cannot be {json.dumps(value)[:80]}")
+        raise ValueError(_cannot_be(field, json.dumps(value)[:80]))
     if kind is models.IntegerField:
         if not least <= value <= most:
-            raise ValueError(f"{field.attname} cannot be {value}")
+            raise ValueError(_cannot_be(field, str(value)))
     elif isinstance(target, models.DateTimeField):
         time = datetime.fromisoformat(value)
         if time.tzinfo is None or time.isoformat() != value:
-            raise ValueError(f"{field.attname} is no time with its offset: {value[:80]!r}")
+            raise ValueError(
+                Phrase(
+                    gettext_noop("%(name)s is no time with its offset: %(value)s"),
+                    {"name": field.attname, "value": repr(value[:80])},
+                )
+            )
         return time
     elif kind is Field and len(value) > most:
-        raise ValueError(f"{field.attname} is longer than {most} characters")
+        raise ValueError(
+            Phrase(
+                gettext_noop("%(name)s is longer than %(most)s characters"), {"name": field.attname, "most": str(most)}
+            )
+        )
     elif kind is Field and choices and value not in choices:
-        raise ValueError(f"{field.attname} cannot be {value[:80]!r}")
+        raise ValueError(_cannot_be(field, repr(value[:80])))
     return field.to_python(value) if kind is Field else value

@@ -7,6 +7,7 @@ from operator import attrgetter
 from typing import Annotated, Any, Literal
 
 from django.http import HttpRequest, HttpResponse
+from django.utils.translation import gettext_noop
 from ninja import Router, Schema, Status
 from pydantic import BeforeValidator, Field, ValidationError
 
@@ -224,11 +225,13 @@ def upload_file(request: HttpRequest) -> Any:
         try:
             asked = PathIn.model_validate(body)
         except ValidationError:
-            raise InvalidRequest("send multipart with file, or JSON with path") from None
+            raise InvalidRequest(gettext_noop("send multipart with file, or JSON with path")) from None
         return Status(201, keep_path(asked.session_id, owner_id=owner, path=asked.path))
     file = request.FILES.get("file")
     if file is None:
-        raise InvalidRequest("send file, and session_id if it is for a session that is there", field="file")
+        raise InvalidRequest(
+            gettext_noop("send file, and session_id if it is for a session that is there"), field="file"
+        )
     name, session_id = name_of_upload(file.name or ""), request.POST.get("session_id")
     return Status(201, keep_file(session_id, owner_id=owner, path=name, chunks=file.chunks()))
 
@@ -324,7 +327,7 @@ def add_project_file(request: HttpRequest, project_id: str) -> Any:
     load_own_project(project_id, owner_id=owner)
     file = request.FILES.get("file")
     if file is None:
-        raise InvalidRequest("send multipart with file", field="file")
+        raise InvalidRequest(gettext_noop("send multipart with file"), field="file")
     name = name_of_upload(file.name or "")
     return Status(201, keep_project_file(project_id, owner_id=owner, path=name, chunks=file.chunks()))
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from django.core.cache import cache
 from django.db.models import Max, QuerySet, Sum
+from django.utils.translation import gettext_noop
 
 from files_app.contents import content_size, read_content, reading
 from files_app.models import FileReference as Row
@@ -223,7 +224,11 @@ def read_range(
     :raises InvalidRequest: ``offset`` is negative, or ``limit`` smaller than the longest character (4).
     """
     if offset < 0 or limit < LONGEST_CHARACTER:
-        raise InvalidRequest(f"offset must be at least 0 and limit at least {LONGEST_CHARACTER}", field="offset")
+        raise InvalidRequest(
+            gettext_noop("offset must be at least 0 and limit at least %(most)s"),
+            {"most": str(LONGEST_CHARACTER)},
+            field="offset",
+        )
     file = load_file_reference(file_id, session_id=session_id, owner_id=owner_id)
     size = content_size(file.content_id)
     begin = min(offset, size)
@@ -260,7 +265,7 @@ def read_lines(
     :raises InvalidRequest: ``first_line`` or ``lines`` is smaller than 1.
     """
     if first_line < 1 or lines < 1:
-        raise InvalidRequest("lines are counted from 1 on, and at least one is read", field="first_line")
+        raise InvalidRequest(gettext_noop("lines are counted from 1 on, and at least one is read"), field="first_line")
     found: list[FileLine] = []
     with _open_text(file_id, session_id, owner_id) as text:
         index = _line_index(text)
@@ -362,7 +367,7 @@ def _place_of(cursor: str | None, text: _Text) -> Place:
         return text.begin
     numbers = cursor.split(".")
     if len(numbers) != 3 or not all(one.isascii() and one.isdecimal() and len(one) < 19 for one in numbers):
-        raise InvalidRequest("cursor must be the next_cursor of the page before", field="cursor")
+        raise InvalidRequest(gettext_noop("cursor must be the next_cursor of the page before"), field="cursor")
     line, offset, inside = map(int, numbers)
     return Place(line=line, offset=max(offset, text.encoding.mark), is_inside=bool(inside))
 

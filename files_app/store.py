@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from django.utils.translation import gettext_noop
+
 from files_app.models import PATH_LENGTH, TYPE_LENGTH, FileReference
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.events import MAX_INTEGER, EventType
@@ -41,12 +43,20 @@ def store_file_reference(
     :raises InvalidRequest: ``content_id`` is not a SHA-256, the path or type is too long or the count out of range.
     """
     if not _CONTENT_ID.fullmatch(content_id):
-        raise InvalidRequest("content_id must be a SHA-256: 64 hexadecimal digits in lower case", field="content_id")
+        raise InvalidRequest(
+            gettext_noop("content_id must be a SHA-256: 64 hexadecimal digits in lower case"), field="content_id"
+        )
     for name, text, limit in (("path", path, PATH_LENGTH), ("file_type", file_type, TYPE_LENGTH)):
         if len(encode_text(text)) > limit:
-            raise InvalidRequest(f"{name} is longer than {limit:,} characters", field=name)
+            raise InvalidRequest(
+                gettext_noop("%(name)s is longer than %(most)s characters"), {"name": name, "most": limit}, field=name
+            )
     if not 0 <= token_count <= MAX_INTEGER:
-        raise InvalidRequest(f"token_count must lie between 0 and {MAX_INTEGER}", field="token_count")
+        raise InvalidRequest(
+            gettext_noop("token_count must lie between 0 and %(most)s"),
+            {"most": str(MAX_INTEGER)},
+            field="token_count",
+        )
     known: dict[str, Any] = {
         "content_id": content_id,
         "path": path,

@@ -148,7 +148,7 @@ def create_upload(request: HttpRequest) -> Any:
     """Make room for a file: ``Upload-Length`` in bytes, ``Upload-Metadata`` with ``filename`` and ``session_id``."""
     facts = _metadata(request.headers.get("Upload-Metadata", ""))
     if "session_id" not in facts:
-        raise InvalidRequest("Upload-Metadata must name session_id", field="Upload-Metadata")
+        raise InvalidRequest(gettext_noop("Upload-Metadata must name session_id"), field="Upload-Metadata")
     upload = begin_upload(
         facts["session_id"],
         owner_id=owner_id(request),
@@ -172,7 +172,7 @@ def send_upload(request: HttpRequest, upload_id: str) -> Any:
     """Add the body's bytes at ``Upload-Offset``; with the last of them the answer names the file in ``Mnesis-File``."""
     upload = load_upload(upload_id, owner_id=owner_id(request))
     if request.content_type not in ("", "application/offset+octet-stream"):
-        raise InvalidRequest("Content-Type must be application/offset+octet-stream", field="Content-Type")
+        raise InvalidRequest(gettext_noop("Content-Type must be application/offset+octet-stream"), field="Content-Type")
     kept = append_chunk(
         upload, offset=_number(request, "Upload-Offset"), chunks=iter(lambda: request.read(CHUNK_BYTES), b"")
     )
@@ -213,7 +213,7 @@ def _number(request: HttpRequest, name: str) -> int:
     """:raises InvalidRequest: the header is missing, or is not a number of bytes."""
     text = request.headers.get(name, "")
     if not (text.isascii() and text.isdecimal() and len(text) <= 18):
-        raise InvalidRequest(f"the header {name} must be a number of bytes", field=name)
+        raise InvalidRequest(gettext_noop("the header %(name)s must be a number of bytes"), {"name": name}, field=name)
     return int(text)
 
 
@@ -222,4 +222,6 @@ def _metadata(text: str) -> dict[str, str]:
     try:
         return {name: base64.b64decode(value, validate=True).decode() for name, _, value in pairs}
     except (binascii.Error, UnicodeDecodeError):
-        raise InvalidRequest("Upload-Metadata must be names and values in base 64", field="Upload-Metadata") from None
+        raise InvalidRequest(
+            gettext_noop("Upload-Metadata must be names and values in base 64"), field="Upload-Metadata"
+        ) from None

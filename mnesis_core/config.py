@@ -468,7 +468,9 @@ def _single_changes(values: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _override(value: Any, changes: Any, path: str) -> Any:
     if not isinstance(changes, dict):
-        raise InvalidRequest(f"{path or 'config'} must be an object", field=path or "config")
+        raise InvalidRequest(
+            gettext_noop("%(name)s must be an object"), {"name": path or "config"}, field=path or "config"
+        )
     if not changes:
         return value
     known = _types(value.__class__)
@@ -476,10 +478,14 @@ def _override(value: Any, changes: Any, path: str) -> Any:
     for name, change in changes.items():
         where = f"{path}.{name}" if path else str(name)
         if name not in known:
-            raise InvalidRequest(f"{where} is not a setting; known here: {', '.join(sorted(known))}", field=where)
+            raise InvalidRequest(
+                gettext_noop("%(name)s is not a setting; known here: %(names)s"),
+                {"name": where, "names": ", ".join(sorted(known))},
+                field=where,
+            )
         current = getattr(value, name)
         if isinstance(current, dict) and not isinstance(change, dict):
-            raise InvalidRequest(f"{where} must be an object", field=where)
+            raise InvalidRequest(gettext_noop("%(name)s must be an object"), {"name": where}, field=where)
         if isinstance(current, dict):
             result[name] = current | change
             continue
@@ -493,7 +499,7 @@ def _check_value(where: str, kind: Any, change: Any) -> Any:
         change = float(change)
     if kind not in (int, float, str, bool):
         if not isinstance(change, list | tuple) or not all(isinstance(item, str) for item in change):
-            raise InvalidRequest(f"{where} must be a list of strings", field=where)
+            raise InvalidRequest(gettext_noop("%(name)s must be a list of strings"), {"name": where}, field=where)
         if len(change) > LONGEST_LIST or any(len(item) > LONGEST_TEXT for item in change):
             raise InvalidRequest(
                 gettext_noop("%(where)s may have %(most)s texts of %(longest)s characters, not more"),
@@ -502,7 +508,11 @@ def _check_value(where: str, kind: Any, change: Any) -> Any:
             )
         return tuple(change)
     if type(change) is not kind:
-        raise InvalidRequest(f"{where} must be {kind.__name__}, not {type(change).__name__}", field=where)
+        raise InvalidRequest(
+            gettext_noop("%(name)s must be %(kind)s, not %(given)s"),
+            {"name": where, "kind": kind.__name__, "given": type(change).__name__},
+            field=where,
+        )
     longest = LONGEST_INSTRUCTIONS if where == "instructions" else LONGEST_TEXT
     if kind is str and len(change) > longest:
         raise InvalidRequest(

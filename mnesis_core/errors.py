@@ -27,6 +27,24 @@ def fill(text: str, values: Values, write: Callable[[Number], str] = "{:,}".form
     return text % {name: value if isinstance(value, str) else write(value) for name, value in values.items()}
 
 
+class Phrase(str):
+    """A value that is a text of ours with values of its own: English for programs, and translated where a page shows it."""
+
+    text: str
+    values: Values
+
+    def __new__(cls, text: str, values: Values | None = None) -> Phrase:
+        phrase = super().__new__(cls, fill(text, values or {}))
+        phrase.text, phrase.values = text, values or {}
+        return phrase
+
+
+def reason_of(error: Exception) -> str:
+    """Return what an exception says: as a phrase, if it was raised with one."""
+    said = error.args[0] if error.args else ""
+    return said if isinstance(said, Phrase) else str(error)
+
+
 class MnesisError(Exception):
     """Something went wrong inside Mnesis. The server's log has the details."""
 

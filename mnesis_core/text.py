@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 import orjson
 
-from mnesis_core.errors import InvalidRequest, gettext_noop
+from mnesis_core.errors import InvalidRequest, Phrase, gettext_noop, reason_of
 
 ESCAPE = "␛"
 NAME_CHARACTERS, STORED_NAME_CHARACTERS = 100, 400  # of a project, an assistant and the like
@@ -126,7 +126,9 @@ def read_time(text: str, field: str) -> datetime | None:
         return (at if at.tzinfo else at.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
         raise InvalidRequest(
-            f"{field} must be a date or a time, such as 2026-11-26 or 2026-11-26T10:30Z", field=field
+            gettext_noop("%(field)s must be a date or a time, such as 2026-11-26 or 2026-11-26T10:30Z"),
+            {"field": field},
+            field=field,
         ) from None
 
 
@@ -209,14 +211,18 @@ def read_json(text: str | bytes) -> Any:
     try:
         return json.loads(text, parse_constant=refuse_constant, parse_float=_finite)
     except RecursionError:
-        raise InvalidRequest("The body is nested too deeply.") from None
+        raise InvalidRequest(gettext_noop("The body is nested too deeply.")) from None
     except UnicodeDecodeError:
-        raise InvalidRequest("The body is not UTF-8.") from None
+        raise InvalidRequest(gettext_noop("The body is not UTF-8.")) from None
     except json.JSONDecodeError as error:
         where = f"at line {error.lineno}, column {error.colno}"
-        raise InvalidRequest(f"The body is not JSON: {error.msg} {where}.") from None
+        raise InvalidRequest(
+            gettext_noop("The body is not JSON: %(msg)s %(where)s."), {"msg": error.msg, "where": where}
+        ) from None
     except ValueError as error:
-        raise InvalidRequest(f"The body cannot be read: {error}.") from None
+        raise InvalidRequest(
+            gettext_noop("The body cannot be read: %(reason)s."), {"reason": reason_of(error)}
+        ) from None
 
 
 def spaced_json(text: str) -> str:
@@ -233,20 +239,20 @@ def exact_value(text: str, *, deepest: int) -> Any:
         value = json.loads(text, parse_constant=refuse_constant, parse_float=_finite)
         json.dumps(value, ensure_ascii=False).encode()  # an escaped lone surrogate shows only now
     except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+        raise ValueError(Phrase(gettext_noop("it is nested too deeply"))) from None
     if not nests_within(value, deepest):
-        raise ValueError(f"it is nested more than {deepest} levels deep")
+        raise ValueError(Phrase(gettext_noop("it is nested more than %(most)s levels deep"), {"most": deepest}))
     return value
 
 
 def refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
+    raise ValueError(Phrase(gettext_noop("%(name)s is not JSON"), {"name": name}))
 
 
 def _finite(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        raise ValueError("a number is too large")
+        raise ValueError(Phrase(gettext_noop("a number is too large")))
     return number
 
 

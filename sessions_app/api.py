@@ -10,6 +10,7 @@ from operator import attrgetter, itemgetter
 from typing import Annotated, Any
 
 from django.http import HttpRequest, StreamingHttpResponse
+from django.utils.translation import gettext_noop
 from ninja import Router, Schema, Status
 from pydantic import AliasPath, AwareDatetime, BeforeValidator, Field
 
@@ -216,7 +217,9 @@ def session_page(
         load_project(project_id, user_id=owner_id)
     key, equals, value = (label or "").partition("=")
     if label is not None and (not key.isidentifier() or "__" in key or not equals):
-        raise InvalidRequest("label must look like key=value, with a key of letters, digits and _", field="label")
+        raise InvalidRequest(
+            gettext_noop("label must look like key=value, with a key of letters, digits and _"), field="label"
+        )
     rows = session_queries.list_sessions(
         owner_id=owner_id,
         archived=archived,
@@ -372,7 +375,7 @@ def list_tool_interactions(
     if cursor is not None:
         match = _PAIR.fullmatch(cursor)
         if match is None:
-            raise InvalidRequest("cursor must be the next_cursor of the page before", field="cursor")
+            raise InvalidRequest(gettext_noop("cursor must be the next_cursor of the page before"), field="cursor")
         after = int(match[1]), int(match[2])
     found = list_interactions(session_id, turn_id=turn_id, tool=tool, status=status, after=after, limit=limit + 1)
     return page_of(found, limit, lambda call: f"{call.seq}.{call.part_index}")

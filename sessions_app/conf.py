@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -36,9 +36,8 @@ DEMO = ModelSpec(
     max_output_tokens=1_000,
 )
 
-UNREADABLE_KEY = (
-    "The stored key of this model cannot be read: it was stored for another address, or with another SECRET_KEY. "
-    "Enter it again on the page Models."
+UNREADABLE_KEY = gettext_noop(
+    "The stored key of this model cannot be read: it was stored for another address, or with another SECRET_KEY. Enter it again on the page Models."
 )
 
 SECTIONS = ("parameters", "turn", "max_output_tokens", "limits")
@@ -105,22 +104,44 @@ def checked_config(overrides: dict[str, Any]) -> Config:
     return _checked(override(site_config(), overrides))
 
 
-def check_defaults(values: dict[str, Any], *, of: str) -> None:
+@dataclass(frozen=True, slots=True)
+class DefaultsRefused:
+    """What is said of defaults that are not for an assistant or a project to set."""
+
+    section: str
+    ask_before: str
+    read_only: str
+
+
+OF_ASSISTANT = DefaultsRefused(
+    gettext_noop("an assistant configures %(names)s, not %(section)s"),
+    gettext_noop("an assistant asks at least before what the site asks before"),
+    gettext_noop("this site has tools only read, and an assistant does not change that"),
+)
+OF_PROJECT = DefaultsRefused(
+    gettext_noop("a project configures %(names)s, not %(section)s"),
+    gettext_noop("a project asks at least before what the site asks before"),
+    gettext_noop("this site has tools only read, and a project does not change that"),
+)
+
+
+def check_defaults(values: dict[str, Any], *, refused: DefaultsRefused) -> None:
     """Check what an assistant or a project configures of sessions, which are also those of people who have not read it.
 
-    :param of: "an assistant" or "a project"
     :raises InvalidRequest: a value is unknown or out of its bounds, is not for others to say, or loosens what the site permits.
     """
     for section in values:
         if section not in SECTIONS:
             raise InvalidRequest(
-                f"{of} configures {', '.join(SECTIONS)}, not {section[:100]!r}", field=f"config.{section[:100]}"
+                refused.section,
+                {"names": ", ".join(SECTIONS), "section": repr(section[:100])},
+                field=f"config.{section[:100]}",
             )
     of_site, turn = site_config().turn, checked_config(values).turn
     if not set(of_site.ask_before) <= set(turn.ask_before):
-        raise InvalidRequest(f"{of} asks at least before what the site asks before", field="turn.ask_before")
+        raise InvalidRequest(refused.ask_before, field="turn.ask_before")
     if of_site.read_only and not turn.read_only:
-        raise InvalidRequest(f"this site has tools only read, and {of} does not change that", field="turn.read_only")
+        raise InvalidRequest(refused.read_only, field="turn.read_only")
 
 
 def _checked(config: Config) -> Config:

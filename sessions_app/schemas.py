@@ -10,6 +10,7 @@ from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar
 
+from django.utils.translation import gettext_noop
 from ninja import Field
 from ninja.responses import NinjaJSONEncoder
 from pydantic import AliasChoices, AliasPath, BaseModel, BeforeValidator, ConfigDict
@@ -74,7 +75,7 @@ def read_place(cursor: str | None) -> tuple[datetime, str] | None:
             return time.astimezone(UTC), id  # a time outside UTC's range is refused here, not by the database
     except (ValueError, OverflowError):
         pass
-    raise InvalidRequest("cursor must be the next_cursor of the page before", field="cursor")
+    raise InvalidRequest(gettext_noop("cursor must be the next_cursor of the page before"), field="cursor")
 
 
 class ErrorBody(Out):

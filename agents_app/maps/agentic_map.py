@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from django.contrib.auth import get_user_model
+from django.utils.translation import gettext_noop
 
 from agents_app import store
 from agents_app.maps.executor import ItemExecutor, PreparedItem, StartedItem, put_back, settlement
@@ -175,7 +176,7 @@ class AgenticExecutor(ItemExecutor[AgentTask, TurnResult]):
         turn = self._turns.pop(item.number, None)
         self._parts.pop(item.number, None)
         ended = None if turn is None else load_turn(turn.id, session_id=turn.session_id)
-        reason = TurnCancelled("The run was cancelled before the sub-agent had answered.")
+        reason = TurnCancelled(gettext_noop("The run was cancelled before the sub-agent had answered."))
         attempt = _attempt(item, TurnResult(turn=ended, text="", duration_ms=started.duration_ms, failure=None))
         return settlement(item, maps.ItemState.CANCELLED, attempt=attempt, error=reason.message, excused=True)
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+from django.utils.translation import gettext_noop
+
 from agents_app.queries import load_attempts
 from files_app.contents import reading
 from files_app.queries import load_file_reference
@@ -73,7 +75,9 @@ class ItemExecutor(ABC, Generic[Q, A]):
         for item, line in lines_of_items(self._content_id, items):
             try:
                 if is_deadly(item.excused):
-                    raise ModelCallAbandoned("Every process that tried this item ended before it had a result.")
+                    raise ModelCallAbandoned(
+                        gettext_noop("Every process that tried this item ended before it had a result.")
+                    )
                 question = self.make_question(item, maps.read_item(line), attempts.get(item.number, []))
                 prepared.append(PreparedItem(item=item, question=question))
             except MnesisError as error:

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from agents_app import store
 from agents_app.maps.executor import FinishedItem, ItemExecutor, PreparedItem, StartedItem, settlement
@@ -161,7 +162,7 @@ class LlmExecutor(ItemExecutor[PlannedCall, tuple[Reply, int, int]]):
         """Settle an item whose call was cut off: the prompt is counted, no answer is."""
         asked = Usage(input_tokens=started.question.prompt_tokens, output_tokens=0)
         usage = usage_record(asked, cost=cost_micros(self.spec, asked))
-        reason = TurnCancelled("The run was cancelled before the model had answered.")
+        reason = TurnCancelled(gettext_noop("The run was cancelled before the model had answered."))
         end = MessageEnd(
             outcome=Outcome.CANCELLED.value, error_code=reason.code, error_message=reason.message, usage=usage
         )

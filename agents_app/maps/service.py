@@ -108,7 +108,7 @@ def start(asked: MapRequest, *, owner_id: int, turn_id: str = "", part_id: str =
         line_bytes = site_config().operators.line_bytes
         first = next(maps.input_lines(read, content_size(file.content_id), line_bytes=line_bytes), None)
         if first is None:
-            raise errors.InvalidInput("The input has no items.", field="file_id")
+            raise errors.InvalidInput(gettext_noop("The input has no items."), field="file_id")
         # A template that fails with the first item would fail with every item.
         compile_template(spec.template).render(maps.read_item(read(first.offset, first.length)))
     with change(session.id) as record:
@@ -200,7 +200,7 @@ def _refuse_archived(record: Change) -> None:
 
 def _input_of(asked: MapRequest, owner_id: int) -> FileReference:
     if (asked.file_id is None) == (asked.items is None):
-        raise errors.InvalidInput("Give either a file (its id) or items.", field="file_id")
+        raise errors.InvalidInput(gettext_noop("Give either a file (its id) or items."), field="file_id")
     if asked.items is None:
         file = load_file_reference(asked.file_id or "", owner_id=owner_id)
         if asked.session_id in (None, file.session_id):
@@ -209,9 +209,15 @@ def _input_of(asked: MapRequest, owner_id: int) -> FileReference:
         return refer(asked.session_id, owner_id=owner_id, path=file.path, content_id=file.content_id, size=size)
     session_id = asked.session_id or new_session(asked, owner_id=owner_id)
     if len(asked.items) > MOST_GIVEN_ITEMS:
-        raise errors.InvalidInput(f"More than {MOST_GIVEN_ITEMS:,} items come as a file.", field="items")
+        raise errors.InvalidInput(
+            gettext_noop("More than %(most)s items come as a file."), {"most": MOST_GIVEN_ITEMS}, field="items"
+        )
     if not all(nests_within(item, maps.DEEPEST_ITEM) for item in asked.items):
-        raise errors.InvalidInput(f"An item nests more than {maps.DEEPEST_ITEM} objects and lists.", field="items")
+        raise errors.InvalidInput(
+            gettext_noop("An item nests more than %(most)s objects and lists."),
+            {"most": str(maps.DEEPEST_ITEM)},
+            field="items",
+        )
     lines = [f"{maps.one_line(item)}\n" for item in asked.items]
     name = f"maps/items-{text_digest(''.join(lines))[:12]}.jsonl"
     chunks = ("".join(lines[at : at + 1_000]).encode() for at in range(0, len(lines), 1_000))
@@ -230,7 +236,7 @@ def _spec_of(asked: MapRequest, session: SessionRecord, turn_id: str) -> maps.Op
     check_tools(asked.tools or (), user_id=session.owner_id)
     if is_agentic and asked.native_schema:
         raise errors.InvalidRequest(
-            "native_schema is for llm_map: a sub-agent answers beside its tools", field="native_schema"
+            gettext_noop("native_schema is for llm_map: a sub-agent answers beside its tools"), field="native_schema"
         )
     spec = maps.OperatorSpec(
         template=asked.template,
@@ -261,7 +267,11 @@ def _bounded(name: str, value: Any, otherwise: Any, least: float, most: float) -
     if value is None:
         return otherwise
     if not least <= value <= most:
-        raise errors.InvalidRequest(f"{name} must lie between {least:g} and {most:g}", field=name)
+        raise errors.InvalidRequest(
+            gettext_noop("%(name)s must lie between %(least)s and %(most)s"),
+            {"name": name, "least": f"{least:g}", "most": f"{most:g}"},
+            field=name,
+        )
     return value
 
 
@@ -317,13 +327,17 @@ async def _run(
     def find_input() -> str:
         found = find(load_family(context), wanted_id(input_file))
         if found.kind != "file":
-            raise errors.FileReferenceNotFoundError("input_file must be the id of a file (file_…).")
+            raise errors.FileReferenceNotFoundError(gettext_noop("input_file must be the id of a file (file_…)."))
         return load_file_reference(found.id, session_id=found.session_id).id
 
     file_id = await db(find_input) if input_file.strip() else None
     asked = MapRequest(kind=kind, template=template, session_id=context.session_id, file_id=file_id, **values)
     if not 0 <= wait_seconds <= LONGEST_WAIT:
-        raise errors.InvalidRequest(f"wait_seconds must lie between 0 and {LONGEST_WAIT:g}", field="wait_seconds")
+        raise errors.InvalidRequest(
+            gettext_noop("wait_seconds must lie between 0 and %(most)s"),
+            {"most": f"{LONGEST_WAIT:g}"},
+            field="wait_seconds",
+        )
     begun = asyncio.ensure_future(
         db(start, asked, owner_id=context.owner_id, turn_id=context.turn_id, part_id=context.part_id)
     )

@@ -15,7 +15,7 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, pgettext, pgettext_lazy
+from django.utils.translation import gettext_lazy, gettext_noop, pgettext, pgettext_lazy
 
 from agents_app import queries
 from agents_app.templatetags.agents import HEAD, head_of, lay_out
@@ -403,7 +403,7 @@ def _items(request: HttpRequest, run: RunView) -> dict[str, Any]:
     try:
         state = ItemState(name) if name else None
     except ValueError:
-        raise InvalidRequest("state must be a state of items", field="state") from None
+        raise InvalidRequest(gettext_noop("state must be a state of items"), field="state") from None
     start, before = number_in(request, "from"), number_in(request, "before")
     rows = queries.page_of_items(run.record.id, start=max(1, start or 1), before=before, state=state, limit=ITEMS + 1)
     items = rows[-ITEMS:] if before is not None else rows[:ITEMS]

@@ -6,9 +6,11 @@ import ast
 import operator
 from collections.abc import Callable
 
+from django.utils.translation import gettext_noop
+
 from agents_app.tools import memory  # noqa: F401
 from agents_app.tools.registry import ToolContext, tool
-from mnesis_core.errors import InvalidRequest
+from mnesis_core.errors import InvalidRequest, reason_of
 
 Number = int | float
 _BINARY: dict[type[ast.operator], Callable[[Number, Number], Number]] = {
@@ -29,13 +31,18 @@ _LONGEST = 500
 def calculator(context: ToolContext, expression: str) -> str:
     """Compute an arithmetic expression with + - * / // % and parentheses, such as (3 + 4) * 12."""
     if len(expression) > _LONGEST:
-        raise InvalidRequest(f"the expression is longer than {_LONGEST} characters")
+        raise InvalidRequest(gettext_noop("the expression is longer than %(most)s characters"), {"most": str(_LONGEST)})
     try:
         value = _value(ast.parse(expression.strip(), mode="eval").body)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise InvalidRequest(f"{expression!r} is no arithmetic expression") from error
+        raise InvalidRequest(
+            gettext_noop("%(expression)s is no arithmetic expression"), {"expression": repr(expression)}
+        ) from error
     except (ZeroDivisionError, OverflowError) as error:
-        raise InvalidRequest(f"{expression!r} has no value: {error}") from error
+        raise InvalidRequest(
+            gettext_noop("%(expression)s has no value: %(reason)s"),
+            {"expression": repr(expression), "reason": reason_of(error)},
+        ) from error
     # Fifteen digits are what a double holds; more would show the error of binary fractions.
     return f"{value:.15g}" if isinstance(value, float) else str(value)
 

@@ -77,7 +77,8 @@ def mark_read_only(name: str, tools: Collection[str]) -> AttachedServer:
     unknown = [tool for tool in tools if tool not in known]
     if unknown:
         raise InvalidRequest(
-            f"{name} has listed no tool called {', '.join(unknown)}; 'manage.py mcp_server tools NAME' shows them",
+            gettext_noop("%(name)s has listed no tool called %(names)s; 'manage.py mcp_server tools NAME' shows them"),
+            {"name": name, "names": ", ".join(unknown)},
             field="tools",
         )
     store.mark_read_only(server.id, {known[tool].remote_name: known[tool].digest for tool in tools})

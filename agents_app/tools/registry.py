@@ -92,7 +92,7 @@ class Tool:
             values = (self.arguments or _AnyObject).model_validate_json(arguments or "{}")
         except ValidationError as error:
             problems = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'arguments'}: {e['msg']}" for e in error.errors())
-            raise InvalidRequest(f"the arguments do not fit: {problems}") from None
+            raise InvalidRequest(gettext_noop("the arguments do not fit: %(reason)s"), {"reason": problems}) from None
         if self.arguments is None:
             return self.run(context, arguments=values.model_extra)
         return self.run(context, **{name: getattr(values, name) for name in type(values).model_fields})
@@ -141,8 +141,10 @@ class ToolThreads:
         with self._lock:
             if self._given_up >= self._most_given_up:
                 raise AtCapacity(
-                    f"{self._given_up} tool calls have not returned though their time was over; "
-                    "the server must be restarted to run more"
+                    gettext_noop(
+                        "%(count)s tool calls have not returned though their time was over; the server must be restarted to run more"
+                    ),
+                    {"count": self._given_up},
                 )
             self._waiting.append(job)  # type: ignore[arg-type]
             self._serve()
@@ -406,8 +408,14 @@ def not_offered(name: str, offered: Iterable[str]) -> MnesisError:
     """Return the error with which a call to a tool is answered that the session is not offered."""
     known = _TOOLS.get(name)
     if known is not None and known.scope is ToolScope.SUB_AGENT:
-        return PermissionDenied(f"{name} is for sub-agents, who have a context of their own. Delegate with task.")
-    return ToolNotFoundError(f"no tool is called {name!r}; there are: {', '.join(offered)}")
+        return PermissionDenied(
+            gettext_noop("%(name)s is for sub-agents, who have a context of their own. Delegate with task."),
+            {"name": name},
+        )
+    return ToolNotFoundError(
+        gettext_noop("no tool is called %(name)s; there are: %(names)s"),
+        {"name": repr(name), "names": ", ".join(offered)},
+    )
 
 
 def _attached_of(names: Iterable[str], *, user_id: int | None) -> dict[str, Tool]:

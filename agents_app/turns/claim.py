@@ -404,17 +404,25 @@ def answer_tools(
     session = load_session(session_id, owner_id=owner_id)
     config = session_config(session.config)
     if not 1 <= len(results) <= MOST_RESULTS:
-        raise errors.InvalidRequest(f"send 1 to {MOST_RESULTS:,} results", field="results")
+        raise errors.InvalidRequest(gettext_noop("send 1 to %(most)s results"), {"most": MOST_RESULTS}, field="results")
     known: set[str] = set()
     for place, result in enumerate(results):
         field, characters = f"results.{place}", config.limits.message_characters
         if (result.output is None) == (result.error is None):
-            raise errors.InvalidRequest(f"{field} needs either its output or its error", field=field)
+            raise errors.InvalidRequest(
+                gettext_noop("%(field)s needs either its output or its error"), {"field": field}, field=field
+            )
         if len(result.output or result.error or "") > characters:
-            raise errors.RequestTooLarge(f"{field} may have {characters:,} characters", field=field)
+            raise errors.RequestTooLarge(
+                gettext_noop("%(field)s may have %(characters)s characters"),
+                {"field": field, "characters": characters},
+                field=field,
+            )
         if result.tool_call_id in known:
             field = f"{field}.tool_call_id"
-            raise errors.InvalidRequest(f"{field} has a result already in this request", field=field)
+            raise errors.InvalidRequest(
+                gettext_noop("%(field)s has a result already in this request"), {"field": field}, field=field
+            )
         known.add(result.tool_call_id)
     prepared = [
         prepare_result(

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
+from django.utils.translation import gettext_noop
 
 from agents_app.turns import claim, transactions
 from agents_app.turns.branches import continue_after
@@ -158,7 +159,7 @@ def place(passed: Passed, *, session: str, owner: AbstractBaseUser, program: str
             return _claim(passed, digests, found, owner=owner)
         except _Changed:
             continue
-    raise errors.Conflict("this session changes too fast", session_id=session)
+    raise errors.Conflict(gettext_noop("this session changes too fast"), session_id=session)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

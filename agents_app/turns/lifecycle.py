@@ -331,7 +331,7 @@ def _new_fork(
     session_id: str, *, owner: AbstractBaseUser, at_message_id: str | None = None, before_message_id: str | None = None
 ) -> Forking:
     if (at_message_id is None) == (before_message_id is None):
-        raise InvalidRequest("send either at_message_id or before_message_id", field="at_message_id")
+        raise InvalidRequest(gettext_noop("send either at_message_id or before_message_id"), field="at_message_id")
     source = load_session(session_id, owner_id=owner.pk)
     if source.is_temporary:
         _check_may_begin_temporary()

@@ -14,7 +14,7 @@ from typing import Any
 from compaction_app.context.state import CORRECTION, FORMAT, Frame
 from mnesis_core.config import Config
 from mnesis_core.context.fitting import budget_beside
-from mnesis_core.errors import InvalidRequest, InvalidSchema, ParameterNotSupported
+from mnesis_core.errors import InvalidRequest, InvalidSchema, ParameterNotSupported, gettext_noop
 from mnesis_core.llm.interface import ModelSpec, Reply, ToolSpec
 from mnesis_core.llm.parameters import Parameters, function_of, is_forced, is_json_format, merge_asked, read_stored
 from mnesis_core.llm.tokens import estimate_text
@@ -28,6 +28,8 @@ from mnesis_core.turns.requests import joined
 # Finish reasons of an answer that is not whole, which a client is told.
 CUT = ("length", "max_tokens", "content_filter")
 ANY_OBJECT = {"type": "object"}
+NAMED_NOT_OFFERED = gettext_noop("tool_choice wants a tool called %(name)s to be called, and none is offered")
+NONE_OFFERED = gettext_noop("tool_choice wants a tool to be called, and none is offered")
 
 
 def parameters_of(spec: ModelSpec, config: Config, options: TurnOptions) -> Parameters:
@@ -49,7 +51,10 @@ def check_parameters(spec: ModelSpec, config: Config, options: TurnOptions) -> N
     if settled.not_taken and config.turn.unsupported_parameters == "refuse":
         name, why = next(iter(settled.not_taken.items()))
         raise ParameterNotSupported(
-            f"{name} cannot be asked of {spec.alias}: {why}.", field=f"parameters.{name}", parameters=settled.not_taken
+            gettext_noop("%(name)s cannot be asked of %(model)s: %(reason)s."),
+            {"name": name, "model": spec.alias, "reason": why},
+            field=f"parameters.{name}",
+            parameters=settled.not_taken,
         )
 
 
@@ -57,8 +62,8 @@ def check_tool_choice(asked: Parameters, tools: dict[str, Any] | set[str]) -> No
     """:raises InvalidRequest: a tool has to be called, and this one, or any, is not offered."""
     name = function_of(asked.tool_choice)
     if (name and name not in tools) or (asked.tool_choice == "required" and not tools):
-        missing = f"a tool called {name}" if name else "a tool"
-        raise InvalidRequest(f"tool_choice wants {missing} to be called, and none is offered", field="tool_choice")
+        text = NAMED_NOT_OFFERED if name else NONE_OFFERED
+        raise InvalidRequest(text, {"name": name} if name else {}, field="tool_choice")
 
 
 def schema_of(asked: Parameters) -> OutputSchema | None:

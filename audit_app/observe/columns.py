@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 from django.http import QueryDict
 from django.urls import reverse
 from django.utils.functional import Promise
-from django.utils.translation import gettext
+from django.utils.translation import gettext, pgettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from mnesis_core.search.observation import term_text
@@ -32,7 +32,7 @@ class Column:
     field: str = ""  # of the query bar, for a value that one click narrows the list to
     is_number: bool = False
     is_money: bool = False
-    is_word: bool = False  # of ours: a page shows it in its language
+    shown: Callable[[str], str] = show_invisible  # on a page; a word of ours is shown in its language
     is_usual: bool = False  # whether it is shown unless others are chosen
 
 
@@ -45,12 +45,30 @@ class Cell:
     is_number: bool = False
 
 
+IMPORTED = "import:"
+ORIGINS = {
+    "chat": pgettext_lazy("origin of a session", "chat"),
+    "gateway": pgettext_lazy("origin of a session", "gateway"),
+    "fork": pgettext_lazy("origin of a session", "fork"),
+    "task": pgettext_lazy("origin of a session", "task"),
+}
+"""The others are names: those of the protocols of other programs."""
+
+
+def show_origin(origin: str) -> str:
+    """Return how a session began in the page's language; the name that finds it stays in the term of the query."""
+    if origin.startswith(IMPORTED):
+        imported = pgettext("origin of a session", "import:%(format)s")
+        return imported % {"format": show_invisible(origin.removeprefix(IMPORTED))}
+    return str(ORIGINS.get(origin) or show_invisible(origin))
+
+
 COLUMNS = {
     "person": Column(label=_("Person"), value=lambda row: row.person, field="person", is_usual=True),
     "organisation": Column(label=_("Organisation"), value=lambda row: row.organisation, field="organisation"),
     "model": Column(label=_("Model"), value=lambda row: row.model, field="model", is_usual=True),
-    "state": Column(label=_("State"), value=lambda row: row.state, field="state", is_word=True, is_usual=True),
-    "origin": Column(label=_("Origin"), value=lambda row: row.origin, field="origin"),
+    "state": Column(label=_("State"), value=lambda row: row.state, field="state", shown=gettext, is_usual=True),
+    "origin": Column(label=_("Origin"), value=lambda row: row.origin, field="origin", shown=show_origin),
     "messages": Column(label=_("Messages"), value=lambda row: row.messages, is_number=True, is_usual=True),
     "turns": Column(label=_("Turns"), value=lambda row: row.turns, is_number=True),
     "calls": Column(label=_("Calls"), value=lambda row: row.calls, is_number=True),
@@ -81,7 +99,7 @@ def cell_of(column: Column, row: ObservedSession) -> Cell:
         text = format_money(value) if column.is_money else format_number(value)
         return Cell(label=column.label, text=text, is_number=True)
     term = term_text(column.field, value) if column.field else ""
-    return Cell(label=column.label, text=gettext(value) if column.is_word else show_invisible(value), term=term)
+    return Cell(label=column.label, text=column.shown(value), term=term)
 
 
 def exported(row: ObservedSession) -> list[str | int]:

@@ -27,6 +27,7 @@ from django.apps import apps
 from django.conf import settings
 from django.db.models.query import QuerySet
 from django.utils import translation
+from django.utils.translation import gettext_noop
 
 from audit_app.tables import session_tables
 from audit_app.transfer.readable import entries_of, html_pieces, markdown_pieces, opening_of
@@ -54,11 +55,15 @@ def piece_in(row: RowLine) -> bytes:
     """:raises InvalidRequest: the line is not as ``export_session`` writes it."""
     values = row.values
     if {name: type(value) for name, value in values.items()} != _COLUMNS:
-        raise InvalidRequest(f"Line {row.line}: this is no piece of a file.", line=row.line)
+        raise InvalidRequest(
+            gettext_noop("Line %(line)s: this is no piece of a file."), {"line": str(row.line)}, line=row.line
+        )
     try:
         return b64decode(values["data"], validate=True)
     except ValueError as error:
-        raise InvalidRequest(f"Line {row.line}: this is no base64.", line=row.line) from error
+        raise InvalidRequest(
+            gettext_noop("Line %(line)s: this is no base64."), {"line": str(row.line)}, line=row.line
+        ) from error
 
 
 class ContentsTaken:
@@ -77,19 +82,27 @@ class ContentsTaken:
         for row in rows:
             content_id = row.values["content_id"]
             if content_id not in self._wanted:
-                raise InvalidRequest(f"Line {row.line}: no file of this session has this content.", line=row.line)
+                raise InvalidRequest(
+                    gettext_noop("Line %(line)s: no file of this session has this content."),
+                    {"line": str(row.line)},
+                    line=row.line,
+                )
             if content_id != self._content_id:
                 self.finish()
                 self._content_id = content_id
             if row.values["offset"] != len(self._data):
-                raise InvalidRequest(f"Line {row.line}: the piece before is missing.", line=row.line)
+                raise InvalidRequest(
+                    gettext_noop("Line %(line)s: the piece before is missing."), {"line": str(row.line)}, line=row.line
+                )
             self._data += piece_in(row)
 
     def finish(self) -> None:
         """:raises InvalidRequest: the current content is not whole, or its SHA-256 is not its name."""
         content_id, data = self._content_id, bytes(self._data)
         if content_id and hashlib.sha256(data).hexdigest() != content_id:
-            raise InvalidRequest(f"The content {content_id} is not whole, or is another.")
+            raise InvalidRequest(
+                gettext_noop("The content %(content_id)s is not whole, or is another."), {"content_id": content_id}
+            )
         if content_id:
             put_content(data)
         self._content_id, self._data = "", bytearray()
@@ -105,7 +118,9 @@ def export_session(
     with snapshot():
         session: Any = _sessions().filter(pk=session_id).first()
         if session is None:
-            raise SessionNotFoundError(f"there is no session {session_id}", session_id=session_id)
+            raise SessionNotFoundError(
+                gettext_noop("there is no session %(session_id)s"), {"session_id": session_id}, session_id=session_id
+            )
         pieces = [
             (id, offset)
             for id in list_contents(session_id)

@@ -43,7 +43,17 @@ from audit_app.tables import Owners, batches, insert_rows, owners_of, row_charac
 from audit_app.transfer.export import CONTENTS, ContentsTaken, Progress, export_session, piece_in
 from compaction_app.queries import ends_of_summaries
 from mnesis_core.actor import read_actor
-from mnesis_core.errors import DuplicateIDError, InvalidRequest, MnesisError, RequestTooLarge, UploadNotFound, Values
+from mnesis_core.errors import (
+    DuplicateIDError,
+    InvalidRequest,
+    MnesisError,
+    Phrase,
+    RequestTooLarge,
+    UploadNotFound,
+    Values,
+    fill,
+    reason_of,
+)
 from mnesis_core.events import FORMAT_VERSION
 from mnesis_core.files.kinds.archive import ZipMembers
 from mnesis_core.files.references import name_of_upload
@@ -70,6 +80,11 @@ TASK_SECONDS = 3_600  # the cluster kills a worker that takes longer: it hangs
 MOST_FILES = 50
 KEPT_SECONDS = 86_400.0  # an import and its outcome are forgotten after a day
 FIRST_BYTES = 65_536
+KNOWN_SESSIONS = gettext_noop("%(count)s of the sessions were here already, the very same.")
+SKIPPED = gettext_noop("Skipped %(count)s %(kind)s: %(reason)s")
+NOTED = gettext_noop("%(count)s x %(reason)s")
+FACTS_STORED = gettext_noop("%(count)s facts are in the session's memory.")
+TURNS_KNOWN = gettext_noop("%(count)s turns were here already, from an earlier import.")
 PACE = 0.5  # seconds between two notes of progress
 MOST_NOTES = 50
 MOST_ATTEMPTS = 3
@@ -195,13 +210,21 @@ def _insert(batch: list[RowLine], owners: Owners, session_id: str) -> None:
     lines = _lines(batch)
     keys = [row.values.get(table.fields[table.key].attname) for row in batch]
     if QuerySet(table.model).filter(pk__in=[key for key in keys if key is not None]).exists():
-        raise DuplicateIDError(f"{lines}: a row with one of these ids is there already.", line=batch[0].line)
+        raise DuplicateIDError(
+            gettext_noop("%(lines)s: a row with one of these ids is there already."),
+            {"lines": lines},
+            line=batch[0].line,
+        )
     rows = [_row_of(row, owners, session_id) for row in batch]
     try:
         with transaction.atomic():
             insert_rows(table.name, table.stored, rows, using="default")
     except (DatabaseError, ValueError) as error:
-        raise InvalidRequest(f"{lines} cannot be stored: {error}", line=batch[0].line) from error
+        raise InvalidRequest(
+            gettext_noop("%(lines)s cannot be stored: %(reason)s"),
+            {"lines": lines, "reason": reason_of(error)},
+            line=batch[0].line,
+        ) from error
 
 
 def _row_of(row: RowLine, owners: Owners, session_id: str) -> tuple[Any, ...]:
@@ -215,11 +238,17 @@ def _row_of(row: RowLine, owners: Owners, session_id: str) -> tuple[Any, ...]:
     try:
         return table.row_of(row.values, owners=owners, session_id=session_id)
     except (ValueError, TypeError, OverflowError) as error:
-        raise InvalidRequest(f"Line {row.line}: {error}.", line=row.line) from error
+        raise InvalidRequest(
+            gettext_noop("Line %(line)s: %(reason)s."),
+            {"line": str(row.line), "reason": reason_of(error)},
+            line=row.line,
+        ) from error
 
 
 def _lines(batch: list[RowLine]) -> str:
-    return f"Lines {batch[0].line} to {batch[-1].line}"
+    return Phrase(
+        gettext_noop("Lines %(first)s to %(last)s"), {"first": str(batch[0].line), "last": str(batch[-1].line)}
+    )
 
 
 def _refuse_foreign_ids(batch: list[RowLine], owners: Owners) -> None:
@@ -236,7 +265,11 @@ def _refuse_foreign_ids(batch: list[RowLine], owners: Owners) -> None:
         own = dict(zip((f"{path}owner", f"{path}organisation"), owners.values(), strict=True))
         for chunk in batches(sorted(named), len):
             if QuerySet(other.model).filter(pk__in=chunk).exclude(**own).exists():
-                raise InvalidRequest(f"{_lines(batch)} name rows that are not yours.", line=batch[0].line)
+                raise InvalidRequest(
+                    gettext_noop("%(lines)s name rows that are not yours."),
+                    {"lines": _lines(batch)},
+                    line=batch[0].line,
+                )
 
 
 def _refuse_loose(batch: list[RowLine], session_id: str) -> None:
@@ -254,10 +287,16 @@ def _refuse_loose(batch: list[RowLine], session_id: str) -> None:
         if table.path != "pk":
             found = found.filter(**{tables[model].path: session_id})
         if found.count() < len(needed):
-            reason = f"{name} names what is not in this session"
+            reason = Phrase(gettext_noop("%(name)s names what is not in this session"), {"name": name})
             if table.path == "pk":
-                reason = f"its parent {min(needed)} is not here, export and import both"
-            raise InvalidRequest(f"{_lines(batch)}: {reason}.", line=batch[0].line)
+                reason = Phrase(
+                    gettext_noop("its parent %(id)s is not here, export and import both"), {"id": min(needed)}
+                )
+            raise InvalidRequest(
+                gettext_noop("%(lines)s: %(reason)s."),
+                {"lines": _lines(batch), "reason": reason},
+                line=batch[0].line,
+            )
 
 
 def _ids_in(value: Any) -> Iterator[str]:
@@ -298,15 +337,23 @@ def _check_stored(header: Header) -> None:
     session_id = header.session_id
     for name, table in session_tables().items():
         if table.rows(session_id).count() != header.rows.get(name, 0):
-            raise InvalidRequest(f"Not every row of {name} belongs to session {session_id}.", table=name)
+            raise InvalidRequest(
+                gettext_noop("Not every row of %(name)s belongs to session %(session_id)s."),
+                {"name": name, "session_id": session_id},
+                table=name,
+            )
     try:
         _read_all(session_id)
         session: Any = _rows("Session").get(pk=session_id)
         if (session.event_seq, session.head_hash) != (header.event_seq, header.head_hash):
-            raise InvalidRequest(f"The header of {session_id} names another head than its session.")
+            raise InvalidRequest(
+                gettext_noop("The header of %(session_id)s names another head than its session."),
+                {"session_id": session_id},
+            )
         for problem in verify_session(session_id, alone=True).problems:
             raise InvalidRequest(
-                f"The ledger of {session_id} does not hold: entry {problem.seq}: {problem.kind}, {problem.detail}.",
+                gettext_noop("The ledger of %(session_id)s does not hold: entry %(seq)s: %(kind)s, %(detail)s."),
+                {"session_id": session_id, "seq": str(problem.seq), "kind": problem.kind, "detail": problem.detail},
                 session=session_id,
             )
     except MnesisError:
@@ -320,7 +367,7 @@ def _read_all(session_id: str) -> None:
     after = 0
     while messages := load_messages(session_id, after=after, limit=PAGE):
         if strange := {message.role for message in messages} - set(get_args(Role)):
-            raise InvalidRequest(f"unknown role {min(strange)[:80]!r}")
+            raise InvalidRequest(gettext_noop("unknown role %(role)s"), {"role": repr(min(strange)[:80])})
         after = messages[-1].seq
     after = 0
     while events := load_events(session_id, after=after, limit=PAGE):
@@ -553,7 +600,7 @@ class _ImportJob:
             )
             self._add_sessions(session.session_id for session in done)
             known = sum(not session.imported for session in done)
-            self.notes += [f"{known} of the sessions were here already, the very same."] if known else []
+            self.notes += [fill(KNOWN_SESSIONS, {"count": str(known)})] if known else []
 
     def _import_zip(self, path: Path) -> None:
         archive = ZipMembers(path, most_bytes=site_config().files.import_unpacked_bytes)
@@ -585,12 +632,15 @@ class _ImportJob:
             progress=lambda done, total: self._note("stored", "turns", done, total),
         )
         self._add_sessions(stored.sessions.values())
-        self.notes += [f"Skipped {one.count} {one.kind}: {one.reason}" for one in result.report.skipped]
-        self.notes += [f"{note.count} x {note.text}" for note in result.report.notes]
+        self.notes += [
+            fill(SKIPPED, {"count": str(one.count), "kind": one.kind, "reason": one.reason})
+            for one in result.report.skipped
+        ]
+        self.notes += [fill(NOTED, {"count": str(note.count), "reason": note.text}) for note in result.report.notes]
         if stored.facts_stored:
-            self.notes.append(f"{stored.facts_stored:,} facts are in the session's memory.")
+            self.notes.append(fill(FACTS_STORED, {"count": stored.facts_stored}))
         if stored.turns_known:
-            self.notes.append(f"{stored.turns_known:,} turns were here already, from an earlier import.")
+            self.notes.append(fill(TURNS_KNOWN, {"count": stored.turns_known}))
 
     def _add_sessions(self, session_ids: Iterable[str]) -> None:
         self.session_ids += [id for id in session_ids if id not in self.session_ids]

@@ -17,7 +17,7 @@ from mnesis_core.context.branches import LINE
 from mnesis_core.context.entries import Row, read_manifest
 from mnesis_core.context.manifests import ItemOutline, branch_of, is_folded, rows_beside, unfold_manifest
 from mnesis_core.context.prompt_diff import Difference, RequestChange, compare_requests, difference, pieces_of
-from mnesis_core.errors import InvalidRequest
+from mnesis_core.errors import InvalidRequest, reason_of
 from mnesis_core.records import GATEWAY, CallRecord
 from sessions_app.record import context_queries, turn_queries
 from sessions_app.record.branch_queries import load_path
@@ -190,4 +190,6 @@ def _manifest_to_compare(call: CallRecord) -> list[Row]:
     try:
         return load_manifest(call)
     except ValueError as error:
-        raise InvalidRequest(f"call {call.id}: {error}", field="call_id") from error
+        raise InvalidRequest(
+            gettext_noop("call %(call)s: %(reason)s"), {"call": call.id, "reason": reason_of(error)}, field="call_id"
+        ) from error

@@ -10,6 +10,7 @@ from typing import Any
 from django.db.models import F, Q, TextField
 from django.db.models.functions import Substr
 from django.db.models.query import QuerySet
+from django.utils.translation import gettext_noop
 
 from compaction_app.models import Fact, FactSource, Reflection
 from compaction_app.queries import held_facts, reaches, still_held
@@ -156,7 +157,7 @@ def list_held_facts(owner_id: int, *, before: str | None = None, limit: int = 50
     :raises InvalidRequest: that is none.
     """
     if before and not is_id(before):
-        raise InvalidRequest("The cursor is not one that this list has given.", field="cursor")
+        raise InvalidRequest(gettext_noop("The cursor is not one that this list has given."), field="cursor")
     rows = held_facts().filter(reaches(owner_id, home_of_user(owner_id)))
     rows = rows.filter(id__lt=before) if before else rows
     found = []

@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.utils.translation import gettext_noop
 
 from compaction_app.context.manifests import load_manifest, newest_beside, shown_beside
 from compaction_app.context.state import load_ranges
@@ -111,7 +112,7 @@ def _place(cursor: str) -> context_queries.Place | None:
         return None
     numbers = cursor.split("-")
     if len(numbers) != 3 or not all(number.isascii() and number.isdigit() for number in numbers):
-        raise InvalidRequest("this cursor is not one of ours", field="before")
+        raise InvalidRequest(gettext_noop("this cursor is not one of ours"), field="before")
     seq, message_seq, index = (min(int(number[:19]), LARGEST) for number in numbers)
     return seq, message_seq, min(index, 2**31 - 1)
 

@@ -13,13 +13,14 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext, pgettext_lazy
+from django.utils.translation import gettext_lazy, gettext_noop, ngettext, pgettext_lazy
 
 from compaction_app import queries
 from mnesis_core.errors import CompactionNotFoundError, InvalidRequest, TurnNotFoundError
 from mnesis_core.records import RunRecord, TurnState, UsageRecord, total_usage
 from mnesis_core.text import excerpt, printable
 from sessions_app.pages.formats import format_counted, format_duration, format_money, format_number
+from sessions_app.pages.kept_texts import kept_error_text
 from sessions_app.pages.markdown import show_invisible
 from sessions_app.pages.permissions import Inspected, inspected
 from sessions_app.pages.transcript import LARGEST, LAUNCHING_TOOLS, Relative, first_words, list_launched
@@ -208,6 +209,10 @@ class StepView:
     summary_ids: tuple[str, ...] = ()  # the first summaries that a compaction wrote
 
 
+def _error(message: str | None, code: str | None = "") -> str:
+    return excerpt(kept_error_text(message or "", code or ""), TEXT) or code or ""
+
+
 def load_turn_steps(about: Inspected, turn_id: str, *, after: int = 0) -> dict[str, Any]:
     """Return a turn and its steps after the message ``after``; a bounded number of them and of queries.
 
@@ -266,7 +271,7 @@ def _message(message: MessageStep, axis: Axis) -> StepView:
         else str(ROLES.get(message.role, message.role)),
         text=excerpt(message.opening, TEXT),
         state="failed" if message.error_code else "",
-        error=excerpt(message.error_message, TEXT) or message.error_code,
+        error=_error(message.error_message, message.error_code),
         offset=axis.offset(message.created_at),
         bar=axis.bar(message.created_at, message.created_at),
         usage=message.usage,
@@ -285,7 +290,7 @@ def _call(call: CallHeading, message: MessageStep, axis: Axis) -> StepView:
         title=show_invisible(call.model),
         text=opening,
         state="" if is_good else (call.outcome or call.state),
-        error=excerpt(timeline_queries.error_of(call), TEXT) or call.error_code or "",
+        error=_error(timeline_queries.error_of(call), call.error_code),
         offset=axis.offset(call.created_at),
         began=call.created_at,
         ended=call.ended_at or (axis.ended if call.state == "running" else None),
@@ -303,7 +308,7 @@ def _tool(tool: ToolStep, message_seq: int, launched: tuple[Relative, ...], axis
         title=show_invisible(tool.name) or _("unnamed tool"),
         text=excerpt(first_words(tool.input), TEXT),
         state=states.get(tool.state, tool.state),
-        error=excerpt(tool.error, TEXT),
+        error=_error(tool.error),
         offset=axis.offset(tool.started_at),
         began=tool.started_at,
         ended=tool.completed_at,
@@ -337,7 +342,7 @@ def _compaction(run: RunRecord, axis: Axis) -> StepView:
         title=title,
         text=", ".join(filter(None, done)),
         state="" if run.state == "completed" else run.state,
-        error=excerpt(run.error_message or "", TEXT) or run.error_code or "",
+        error=_error(run.error_message, run.error_code),
         offset=axis.offset(began),
         began=began,
         ended=run.ended_at,
@@ -403,7 +408,7 @@ def compaction(request: HttpRequest, session_id: str, run_id: str) -> HttpRespon
 def _turns_context(request: HttpRequest, about: Inspected) -> dict[str, Any]:
     state, turn = request.GET.get("state", ""), number_in(request, "turn")
     if state and state not in STATES:
-        raise InvalidRequest("state must be a state of turns", field="state")
+        raise InvalidRequest(gettext_noop("state must be a state of turns"), field="state")
     wanted = Wanted(
         state=state,
         errors=request.GET.get("errors") == "1",

@@ -22,6 +22,7 @@ from mnesis_core.llm.caching import read_prices, saved_micros
 from mnesis_core.records import CallRecord, RunRecord, SummaryRecord, UsageRecord
 from mnesis_core.text import excerpt
 from sessions_app.pages.formats import format_counted, format_money, format_number, localised
+from sessions_app.pages.kept_texts import in_language
 from sessions_app.pages.markdown import MARKDOWN_LIMIT, render_markdown, show_invisible
 from sessions_app.pages.permissions import address_of
 from sessions_app.pages.transcript import first_words
@@ -231,7 +232,7 @@ def call_facts(call: CallRecord) -> list[tuple[str, str]]:
     if isinstance(given.get("texts"), dict) and "response_format" in given["texts"]:
         facts.append((_("Response format"), _("sent to the provider")))
     for name, why in not_taken.items():
-        facts.append((_("Not sent: %(name)s") % {"name": excerpt(str(name), 40)}, excerpt(str(why), 200)))
+        facts.append((_("Not sent: %(name)s") % {"name": excerpt(str(name), 40)}, excerpt(in_language(str(why)), 200)))
     if isinstance(ratio, int | float):
         facts.append((_("Estimate corrected by"), f"× {localised(f'{ratio:g}')}"))
     return [(name, show_invisible(value)) for name, value in facts if value]

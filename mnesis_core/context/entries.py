@@ -11,7 +11,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, Literal, TypeVar
 
-from mnesis_core.errors import MessageNotFoundError, SummaryNotFoundError
+from mnesis_core.errors import MessageNotFoundError, SummaryNotFoundError, gettext_noop
 from mnesis_core.llm.interface import ToolCall, ToolSpec
 from mnesis_core.messages import ProviderPart, Role, StoredMessage
 from mnesis_core.values import dataclass
@@ -295,7 +295,11 @@ def find_summary(sources: Sources, summary_id: str) -> SummaryEntry:
     """:raises SummaryNotFoundError: the prompt's sources do not hold it."""
     entry = sources.get(summary_id)
     if not isinstance(entry, SummaryEntry):
-        raise SummaryNotFoundError(f"the prompt holds summary {summary_id}, which is not there", id=summary_id)
+        raise SummaryNotFoundError(
+            gettext_noop("the prompt holds summary %(summary_id)s, which is not there"),
+            {"summary_id": summary_id},
+            id=summary_id,
+        )
     return entry
 
 
@@ -303,5 +307,9 @@ def find_message(sources: Sources, message_id: str) -> StoredMessage:
     """:raises MessageNotFoundError: the prompt's sources do not hold it."""
     entry = sources.get(message_id)
     if not isinstance(entry, MessageEntry):
-        raise MessageNotFoundError(f"the prompt holds message {message_id}, which is not there", id=message_id)
+        raise MessageNotFoundError(
+            gettext_noop("the prompt holds message %(message_id)s, which is not there"),
+            {"message_id": message_id},
+            id=message_id,
+        )
     return entry.message

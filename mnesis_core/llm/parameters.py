@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import fields, replace
 from typing import Any
 
-from mnesis_core.errors import InvalidRequest
+from mnesis_core.errors import InvalidRequest, Values, gettext_noop, reason_of
 from mnesis_core.text import exact_value, nests_within
 from mnesis_core.values import dataclass
 
@@ -30,6 +30,15 @@ DEEPEST_FORMAT = 48
 DEEPEST_PARAMETERS = DEEPEST_FORMAT + 1
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 Check = Callable[[Any], Any]
+NOT_STORABLE = gettext_noop("%(name)s must not contain NUL or half of a surrogate pair")
+
+
+class _Refused(Exception):
+    """A value is not what a parameter takes: the text is that of an error that also has the parameter's ``name``."""
+
+    def __init__(self, text: str, values: Values | None = None) -> None:
+        super().__init__(text)
+        self.text, self.values = text, values or {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,19 +137,23 @@ def read_parameters(
     :raises InvalidRequest: one is unknown, of a wrong type or out of its bounds; ``field`` says which.
     """
     if not isinstance(values, Mapping):
-        raise InvalidRequest(f"{path} must be an object", field=path)
+        raise InvalidRequest(gettext_noop("%(name)s must be an object"), {"name": path}, field=path)
     found: dict[str, Any] = {}
     for name, value in values.items():
         said = (called or {}).get(name, str(name))
         where = f"{path}.{said}" if path else said
         if name not in allowed:
-            raise InvalidRequest(f"{where} is not a parameter; known here: {', '.join(allowed)}", field=where)
+            raise InvalidRequest(
+                gettext_noop("%(name)s is not a parameter; known here: %(names)s"),
+                {"name": where, "names": ", ".join(allowed)},
+                field=where,
+            )
         if value is None:
             continue
         try:
             found[name] = _CHECKS[name](value)
-        except ValueError as error:
-            raise InvalidRequest(f"{where} {error}", field=where) from None
+        except _Refused as error:
+            raise InvalidRequest(error.text, {"name": where, **error.values}, field=where) from None
     return Parameters(**found)
 
 
@@ -154,18 +167,22 @@ def read_stored(values: Any) -> Parameters:
 
 
 def _number(low: float, high: float) -> Check:
+    bounds = {"low": low, "high": high}
+
     def check(value: Any) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-            raise ValueError(f"must be a number between {low:g} and {high:g}")
+            raise _Refused(gettext_noop("%(name)s must be a number between %(low)s and %(high)s"), bounds)
         return float(value) + 0.0  # A negative zero would not come back from every database.
 
     return check
 
 
 def _integer(low: int, high: int) -> Check:
+    bounds = {"low": low, "high": high}
+
     def check(value: Any) -> int:
         if type(value) is not int or not low <= value <= high:
-            raise ValueError(f"must be a whole number between {low:,} and {high:,}")
+            raise _Refused(gettext_noop("%(name)s must be a whole number between %(low)s and %(high)s"), bounds)
         return value
 
     return check
@@ -174,7 +191,7 @@ def _integer(low: int, high: int) -> Check:
 def _one_of(*choices: str) -> Check:
     def check(value: Any) -> str:
         if value not in choices or not isinstance(value, str):
-            raise ValueError(f"must be one of {', '.join(choices)}")
+            raise _Refused(gettext_noop("%(name)s must be one of %(names)s"), {"names": ", ".join(choices)})
         return value
 
     return check
@@ -182,24 +199,29 @@ def _one_of(*choices: str) -> Check:
 
 def _switch(value: Any) -> bool:
     if not isinstance(value, bool):
-        raise ValueError("must be true or false")
+        raise _Refused(gettext_noop("%(name)s must be true or false"))
     return value
 
 
 def _stops(value: Any) -> tuple[str, ...]:
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
-        raise ValueError("must be a text or a list of texts")
+        raise _Refused(gettext_noop("%(name)s must be a text or a list of texts"))
     if len(texts) > MOST_STOPS or not all(0 < len(text) <= LONGEST_STOP for text in texts):
-        raise ValueError(f"may be {MOST_STOPS} texts of 1 to {LONGEST_STOP} characters, not more")
+        raise _Refused(
+            gettext_noop("%(name)s may be %(most)s texts of 1 to %(longest)s characters, not more"),
+            {"most": MOST_STOPS, "longest": LONGEST_STOP},
+        )
     if not all(map(_is_storable, texts)):
-        raise ValueError("must not contain NUL or half of a surrogate pair")
+        raise _Refused(NOT_STORABLE)
     return tuple(texts)
 
 
 def _provider_tools(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or not all(name in PROVIDER_TOOLS for name in map(str, value)):
-        raise ValueError(f"must be a list of names; known: {', '.join(PROVIDER_TOOLS)}")
+        raise _Refused(
+            gettext_noop("%(name)s must be a list of names; known: %(names)s"), {"names": ", ".join(PROVIDER_TOOLS)}
+        )
     return tuple(dict.fromkeys(map(str, value)))
 
 
@@ -209,7 +231,10 @@ def _tool_choice(value: Any) -> Any:
     name = value.get("function") if isinstance(value, Mapping) and value.get("type") == "function" else None
     name = name.get("name") if isinstance(name, Mapping) else None
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ValueError(f'must be one of {", ".join(CHOICES)}, or {{"type": "function", "function": {{"name": …}}}}')
+        raise _Refused(
+            gettext_noop("%(name)s must be one of %(names)s, or %(form)s"),
+            {"names": ", ".join(CHOICES), "form": '{"type": "function", "function": {"name": …}}'},
+        )
     return {"type": "function", "function": {"name": name}}
 
 
@@ -218,37 +243,43 @@ def _response_format(value: Any) -> dict[str, Any]:
         try:
             value = exact_value(value, deepest=DEEPEST_FORMAT)
         except ValueError as error:
-            raise ValueError(f"is no JSON: {error}") from None
+            raise _Refused(gettext_noop("%(name)s is no JSON: %(reason)s"), {"reason": reason_of(error)}) from None
     kind = value.get("type") if isinstance(value, Mapping) else None
     if not isinstance(kind, str) or kind not in FORMATS:
-        raise ValueError(f"must have one of these types: {', '.join(FORMATS)}")
+        raise _Refused(gettext_noop("%(name)s must have one of these types: %(names)s"), {"names": ", ".join(FORMATS)})
     if kind != "json_schema":
         return {"type": kind}
     if not nests_within(value, DEEPEST_FORMAT):
-        raise ValueError("is nested too deeply")
+        raise _Refused(gettext_noop("%(name)s is nested too deeply"))
     given = {"type": kind, "json_schema": _json_schema(value.get("json_schema"))}
     try:
         text = json.dumps(given, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError):
-        raise ValueError("must be JSON") from None
+        raise _Refused(gettext_noop("%(name)s must be JSON")) from None
     if len(text) > LONGEST_FORMAT:
-        raise ValueError(f"may have {LONGEST_FORMAT:,} characters as JSON, not more")
+        raise _Refused(
+            gettext_noop("%(name)s may have %(most)s characters as JSON, not more"), {"most": LONGEST_FORMAT}
+        )
     if not _is_storable(text) or "\\u0000" in text:
-        raise ValueError("must not contain NUL or half of a surrogate pair")
+        raise _Refused(NOT_STORABLE)
     return given
 
 
 def _json_schema(asked: Any) -> dict[str, Any]:
     if not isinstance(asked, Mapping) or not isinstance(asked.get("schema"), Mapping):
-        raise ValueError("must have json_schema.schema, a JSON Schema")
+        raise _Refused(gettext_noop("%(name)s must have json_schema.schema, a JSON Schema"))
     named = {"name": "result"} | {name: value for name, value in asked.items() if value is not None}
     if unknown := sorted(map(str, named.keys() - {"name", "schema", "strict", "description"})):
-        raise ValueError(f"has a json_schema with what is not known: {', '.join(unknown)[:200]}")
+        raise _Refused(
+            gettext_noop("%(name)s has a json_schema with what is not known: %(names)s"),
+            {"names": ", ".join(unknown)[:200]},
+        )
     if not isinstance(named["name"], str) or not _NAME.fullmatch(named["name"]):
-        raise ValueError("must have a json_schema.name of 1 to 64 letters, digits, _ and -")
-    for name, kind, what in (("strict", bool, "true or false"), ("description", str, "a text")):
-        if name in named and not isinstance(named[name], kind):
-            raise ValueError(f"must have {what} as json_schema.{name}")
+        raise _Refused(gettext_noop("%(name)s must have a json_schema.name of 1 to 64 letters, digits, _ and -"))
+    if not isinstance(named.get("strict", True), bool):
+        raise _Refused(gettext_noop("%(name)s must have true or false as json_schema.strict"))
+    if not isinstance(named.get("description", ""), str):
+        raise _Refused(gettext_noop("%(name)s must have a text as json_schema.description"))
     return named
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any, Protocol
 
-from mnesis_core.errors import ModelReplyIncomplete
+from mnesis_core.errors import ModelReplyIncomplete, gettext_noop, reason_of
 from mnesis_core.llm.interface import ModelSpec, Usage
 from mnesis_core.search.ranking import packed
 from mnesis_core.values import dataclass
@@ -36,13 +36,21 @@ def checked_vectors(found: Sequence[Any], spec: ModelSpec, *, count: int) -> tup
     :raises ModelReplyIncomplete: it is not that.
     """
     if len(found) != count:
-        raise ModelReplyIncomplete(f"The model gave {len(found):,} vectors for {count:,} texts.", model=spec.alias)
+        raise ModelReplyIncomplete(
+            gettext_noop("The model gave %(given)s vectors for %(count)s texts."),
+            {"given": len(found), "count": count},
+            model=spec.alias,
+        )
     try:
         vectors = tuple(packed(numbers) for numbers in found)
     except (TypeError, ValueError) as error:
-        raise ModelReplyIncomplete(f"What the model gave is no vector: {error}.", model=spec.alias) from error
+        raise ModelReplyIncomplete(
+            gettext_noop("What the model gave is no vector: %(reason)s."),
+            {"reason": reason_of(error)},
+            model=spec.alias,
+        ) from error
     if len({len(vector) for vector in vectors}) > 1:
-        raise ModelReplyIncomplete("The model gave vectors of different lengths.", model=spec.alias)
+        raise ModelReplyIncomplete(gettext_noop("The model gave vectors of different lengths."), model=spec.alias)
     return vectors
 
 
@@ -71,5 +79,7 @@ def checked_scores(found: Sequence[Any], spec: ModelSpec, *, count: int) -> tupl
     ordered = [scores.get(at) for at in range(count)]
     known = [one for one in ordered if isinstance(one, int | float) and not isinstance(one, bool) and isfinite(one)]
     if not len(found) == len(known) == count:
-        raise ModelReplyIncomplete(f"The model gave no score for each of {count:,} texts.", model=spec.alias)
+        raise ModelReplyIncomplete(
+            gettext_noop("The model gave no score for each of %(count)s texts."), {"count": count}, model=spec.alias
+        )
     return tuple(map(float, known))

@@ -21,7 +21,7 @@ from jsonschema.exceptions import SchemaError, ValidationError, best_match
 from jsonschema.validators import extend
 from referencing import Registry
 
-from mnesis_core.errors import InvalidSchema
+from mnesis_core.errors import InvalidSchema, gettext_noop, reason_of
 from mnesis_core.text import nests_within, printable
 
 # Steps for checking one value; a keyword applied to a part of it is one. Takes a few seconds at most.
@@ -201,13 +201,23 @@ def compile_schema(schema: Any) -> OutputSchema:
     :raises InvalidSchema: it is not JSON Schema, refers to something outside of it, or cannot be checked in bounded time
     """
     if not nests_within(schema, DEEPEST):
-        raise InvalidSchema(f"The output schema nests more than {DEEPEST} objects and lists.", field="schema")
+        raise InvalidSchema(
+            gettext_noop("The output schema nests more than %(most)s objects and lists."),
+            {"most": str(DEEPEST)},
+            field="schema",
+        )
     try:
         text = json.dumps(schema, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise InvalidSchema(f"The output schema is not JSON: {error}.", field="schema") from None
+        raise InvalidSchema(
+            gettext_noop("The output schema is not JSON: %(reason)s."), {"reason": reason_of(error)}, field="schema"
+        ) from None
     if len(text) > LONGEST_SCHEMA:
-        raise InvalidSchema(f"The output schema is longer than {LONGEST_SCHEMA:,} characters.", field="schema")
+        raise InvalidSchema(
+            gettext_noop("The output schema is longer than %(most)s characters."),
+            {"most": LONGEST_SCHEMA},
+            field="schema",
+        )
     return _compiled(text)
 
 
@@ -307,4 +317,6 @@ def _shortened(text: str) -> str:
 
 
 def _invalid(problem: str) -> InvalidSchema:
-    return InvalidSchema(f"The output schema cannot be used: {problem}.", field="schema")
+    return InvalidSchema(
+        gettext_noop("The output schema cannot be used: %(reason)s."), {"reason": problem}, field="schema"
+    )

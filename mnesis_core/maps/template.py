@@ -30,7 +30,7 @@ from jinja2.runtime import Context, LoopContext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
-from mnesis_core.errors import InvalidTemplate
+from mnesis_core.errors import InvalidTemplate, gettext_noop
 
 MOST_WORK = 20_000_000  # A character costs 1, a value or a loop's step ``STEP``. A second or two at most.
 STEP = 8
@@ -274,7 +274,10 @@ class PromptTemplate:
                 if size > LONGEST_PROMPT:
                     raise TemplateRuntimeError(f"the prompt becomes longer than {LONGEST_PROMPT:,} characters")
         except _FAILURES as error:
-            raise InvalidTemplate(f"The template cannot be rendered for this item: {_message(error)}.") from None
+            raise InvalidTemplate(
+                gettext_noop("The template cannot be rendered for this item: %(reason)s."),
+                {"reason": _message(error)},
+            ) from None
         return "".join(pieces)
 
 
@@ -282,7 +285,11 @@ class PromptTemplate:
 def compile_template(text: str) -> PromptTemplate:
     """:raises InvalidTemplate: it is not Jinja, uses what templates may not, or does not use ``item``; the message names the line"""
     if len(text) > LONGEST_TEMPLATE:
-        raise InvalidTemplate(f"The template is longer than {LONGEST_TEMPLATE:,} characters.", field="template")
+        raise InvalidTemplate(
+            gettext_noop("The template is longer than %(most)s characters."),
+            {"most": LONGEST_TEMPLATE},
+            field="template",
+        )
     try:
         tree = _ENVIRONMENT.parse(text)
         _refuse(tree)
@@ -354,7 +361,9 @@ class _Counting(NodeTransformer):
 
 
 def _invalid(problem: str) -> InvalidTemplate:
-    return InvalidTemplate(f"The template cannot be used: {problem}.", field="template")
+    return InvalidTemplate(
+        gettext_noop("The template cannot be used: %(reason)s."), {"reason": problem}, field="template"
+    )
 
 
 def _message(error: BaseException) -> str:

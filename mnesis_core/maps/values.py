@@ -9,7 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from mnesis_core.errors import InvalidInput, InvalidRequest
+from mnesis_core.errors import InvalidInput, InvalidRequest, Phrase, gettext_noop
 from mnesis_core.files.lines import Read, encoding_of
 from mnesis_core.records import HasError, MessageEnd, UsageRecord
 from mnesis_core.spending import TurnLimits
@@ -240,15 +240,28 @@ def input_lines(
     """
     for item, line in _places(read, size, after, line_bytes):
         if item.number > most_items:
-            raise InvalidInput(f"The input has more than {most_items:,} items.", most_items=most_items)
-        where = f"Item {item.number} of the input (at byte {item.offset:,})"
+            raise InvalidInput(
+                gettext_noop("The input has more than %(most)s items."), {"most": most_items}, most_items=most_items
+            )
+        where = Phrase(
+            gettext_noop("Item %(number)s of the input (at byte %(offset)s)"),
+            {"number": str(item.number), "offset": item.offset},
+        )
         if len(line) > line_bytes:
-            raise InvalidInput(f"{where} is longer than {line_bytes:,} bytes.", item=item.number, offset=item.offset)
+            raise InvalidInput(
+                gettext_noop("%(where)s is longer than %(most)s bytes."),
+                {"where": where, "most": line_bytes},
+                item=item.number,
+                offset=item.offset,
+            )
         try:
             read_item(line)
         except InvalidInput as error:
             raise InvalidInput(
-                f"{where} cannot be read. {error.message}", item=item.number, offset=item.offset
+                gettext_noop("%(where)s cannot be read. %(reason)s"),
+                {"where": where, "reason": Phrase(error.text, error.values)},
+                item=item.number,
+                offset=item.offset,
             ) from None
         yield item
 
@@ -266,11 +279,11 @@ def read_item(line: bytes) -> Any:
     try:
         value = read_json(line.decode())
     except UnicodeDecodeError:
-        raise InvalidInput("It is not UTF-8.") from None
+        raise InvalidInput(gettext_noop("It is not UTF-8.")) from None
     except InvalidRequest as error:
-        raise InvalidInput(error.message.replace("The body", "It", 1)) from None
+        raise InvalidInput(error.text.replace("The body", "It", 1), error.values) from None
     if not nests_within(value, DEEPEST_ITEM):
-        raise InvalidInput(f"It nests more than {DEEPEST_ITEM} objects and lists.")
+        raise InvalidInput(gettext_noop("It nests more than %(most)s objects and lists."), {"most": str(DEEPEST_ITEM)})
     return value
 
 
@@ -286,7 +299,9 @@ def _places(read: Read, size: int, after: NewItem | None, line_bytes: int) -> It
     else:
         encoding = encoding_of(read(0, 4))
         if encoding.name != "utf-8":
-            raise InvalidInput(f"The input is {encoding.name.upper()}; write it as UTF-8.")
+            raise InvalidInput(
+                gettext_noop("The input is %(encoding)s; write it as UTF-8."), {"encoding": encoding.name.upper()}
+            )
         number, begin = 0, encoding.mark
     for offset, line in _lines(read, size, begin, line_bytes):
         if kept := line.strip(_BLANK):

@@ -12,7 +12,7 @@ from collections.abc import Awaitable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from mnesis_core.errors import AnswerRefused, ContextWindowExceeded, ModelError, ModelReplyIncomplete
+from mnesis_core.errors import AnswerRefused, ContextWindowExceeded, ModelError, ModelReplyIncomplete, gettext_noop
 from mnesis_core.llm.interface import (
     MadePicture,
     ModelSpec,
@@ -285,9 +285,11 @@ class PartialAnswer:
             return Outcome.INCOMPLETE, ContextWindowExceeded(FILLED)
         if cut:
             name, arguments = cut[0].name, "".join(cut[0].arguments)
-            text = f"The call of the tool '{name}' broke off: its arguments are not whole JSON. It was not run."
+            text = gettext_noop(
+                "The call of the tool '%(name)s' broke off: its arguments are not whole JSON. It was not run."
+            )
             details = {"tool_name": name, "arguments": arguments[:LONGEST_CUT_ARGUMENTS]}
-            return Outcome.INCOMPLETE, ModelReplyIncomplete(text, reason="cut_tool_call", **details)
+            return Outcome.INCOMPLETE, ModelReplyIncomplete(text, {"name": name}, reason="cut_tool_call", **details)
         if not finish_reason:
             return Outcome.INCOMPLETE, (ModelReplyIncomplete() if self.has_begun else no_answer())
         return Outcome.COMPLETE, None
@@ -361,9 +363,8 @@ def estimate_payload(payload: dict[str, Any]) -> int:
         return 0
 
 
-FILLED = (
-    "The answer filled the model's context window and ends here. What was said is kept. Compact the session, then send a "
-    "message to go on."
+FILLED = gettext_noop(
+    "The answer filled the model's context window and ends here. What was said is kept. Compact the session, then send a message to go on."
 )
 PICTURE_TOKENS = 1_600
 _BYTES = re.compile(
@@ -373,14 +374,15 @@ _BYTES = re.compile(
 
 
 def too_long(limit: int) -> ModelReplyIncomplete:
-    text = f"The answer was longer than {limit:,} characters and was cut there. What arrived is kept."
-    return ModelReplyIncomplete(text, reason="length_capped", limit=limit)
+    text = gettext_noop("The answer was longer than %(most)s characters and was cut there. What arrived is kept.")
+    return ModelReplyIncomplete(text, {"most": limit}, reason="length_capped", limit=limit)
 
 
 def no_answer() -> ModelReplyIncomplete:
     return ModelReplyIncomplete(
-        "The server sent no answer: an empty reply, or something that is not a model's stream, such as a web page. "
-        "Check the model's address; many end in /v1.",
+        gettext_noop(
+            "The server sent no answer: an empty reply, or something that is not a model's stream, such as a web page. Check the model's address; many end in /v1."
+        ),
         reason="no_answer",
     )
 

@@ -37,6 +37,7 @@ from mnesis_core.errors import (
     ModelError,
     ModelRateLimited,
     ModelUnavailable,
+    gettext_noop,
 )
 from mnesis_core.llm.interface import (
     LimitSource,
@@ -81,9 +82,9 @@ LONGEST_ITEM_TEXT = 200  # The most characters of an item's question that come b
 DEEPEST_SCHEMA = 8
 
 _STATUS_FAILURES: dict[str, tuple[type[ModelError], str]] = {
-    "401": (ModelAuthenticationFailed, "The demo model refuses this key, as it was asked to."),
-    "429": (ModelRateLimited, "The demo model has had too many requests, as it was asked to say."),
-    "500": (ModelUnavailable, "The demo model has an internal error, as it was asked to."),
+    "401": (ModelAuthenticationFailed, gettext_noop("The demo model refuses this key, as it was asked to.")),
+    "429": (ModelRateLimited, gettext_noop("The demo model has had too many requests, as it was asked to say.")),
+    "500": (ModelUnavailable, gettext_noop("The demo model has an internal error, as it was asked to.")),
 }
 FAILURES = (*_STATUS_FAILURES, "long", "cut", "empty")
 
@@ -200,8 +201,8 @@ def _failure(given: DemoAnswer, request: Request, spec: ModelSpec) -> tuple[Demo
         if tokens <= most:
             return replace(given, text="This prompt fits into half of my window, so I take it.", failure=""), None
         said = f"prompt is too long: {tokens} tokens > {most} maximum"
-        text = f'The demo model refuses this prompt, as it was asked to: "{said}"'
-        return given, ContextWindowExceeded(text, model=spec.alias, status=400)
+        text = gettext_noop('The demo model refuses this prompt, as it was asked to: "%(says)s"')
+        return given, ContextWindowExceeded(text, {"says": said}, model=spec.alias, status=400)
     return given, None
 
 

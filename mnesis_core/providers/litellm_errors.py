@@ -23,6 +23,8 @@ from mnesis_core.errors import (
     ModelUnavailable,
     ModelUnreachable,
     NotListed,
+    fill,
+    gettext_noop,
 )
 from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.llm.tokens import is_too_long
@@ -31,6 +33,7 @@ from mnesis_core.text import printable
 
 LONGEST_QUOTE = 300  # characters of a provider's own words that a message repeats
 LONGEST_CHAIN = 20
+BROKE_OFF = gettext_noop("The answer broke off in the middle.")
 LONGEST_RETRY_AFTER = 40  # Characters of the header: an HTTP date has 29.
 
 _PREFIX = re.compile(r"^(?:litellm\.|\w+Error: |\w*Exception - |\w+: (?=\w+Error|\w*Exception))+")
@@ -39,8 +42,10 @@ _TOO_LONG_CODES = {"context_length_exceeded", "exceed_context_size_error"}  # Op
 _MAY_PASS = (408, 425)  # Request timeout, too early: the server asks for the same again.
 # Without the provider's own words, which tend to repeat parts of the key.
 _AUTHENTICATION = {
-    401: "The provider refused the key. Check the key that this model's entry names.",
-    403: "The provider says that this key may not use this model. Check the key's rights, or choose another model.",
+    401: gettext_noop("The provider refused the key. Check the key that this model's entry names."),
+    403: gettext_noop(
+        "The provider says that this key may not use this model. Check the key's rights, or choose another model."
+    ),
 }
 
 
@@ -54,35 +59,38 @@ def model_error(error: Exception, spec: ModelSpec, *, has_begun: bool) -> ModelE
         return ModelNotAllowed(refusal.message, model=spec.alias)
     unreachable = (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol, httpx.InvalidURL)
     if any(isinstance(cause, unreachable) for cause in causes):
-        host = host_of(spec.api_base)
-        where = f"No model server answers at {host}." if host else "The model's server cannot be reached."
-        return ModelUnreachable(f"{where} Check the model's address, and that its server runs.", model=spec.alias)
+        return unreachable_error(spec)
     # A 408 is an answer, though litellm calls it a timeout too.
     is_answer = any(isinstance(cause, httpx.HTTPStatusError) for cause in causes)
     silence = (TimeoutError, httpx.TimeoutException, Timeout)
     if not is_answer and any(isinstance(cause, silence) for cause in causes):
-        text = f"The model said nothing for {spec.timeout_seconds:g} seconds."
+        text = said_nothing(spec)
         return ModelTimeout(f"{text} {_what_next(has_begun)}", model=spec.alias)
     says = _provider_says(causes, spec.api_key)
     if has_begun:
         is_event = any(type(cause) is openai.APIError for cause in causes)
         is_unreadable = any(isinstance(cause, ValueError) for cause in causes)
         reasons = (
-            (is_event, " The provider reported an error."),
-            (is_unreadable, " What the server sent cannot be read."),
-            (_is_cut_connection(causes), " The connection was cut."),
+            (is_event, gettext_noop("The provider reported an error.")),
+            (is_unreadable, gettext_noop("What the server sent cannot be read.")),
+            (_is_cut_connection(causes), gettext_noop("The connection was cut.")),
         )
-        start = "The answer broke off in the middle." + next((text for applies, text in reasons if applies), "")
+        why = next((text for applies, text in reasons if applies), "")
         says = says if is_event else ""
-        return ModelStreamBroken(_sentence(start, says, _what_next(True)), model=spec.alias)
+        return ModelStreamBroken(_joined(BROKE_OFF, why, _quote(says), _what_next(True)), model=spec.alias)
     status = _status(causes)
     if status is None and _is_cut_connection(causes):
-        return ModelUnreachable("The model's server closed the connection without an answer.", model=spec.alias)
+        return ModelUnreachable(
+            gettext_noop("The model's server closed the connection without an answer."), model=spec.alias
+        )
     return _refusal(causes, status, says, spec)
 
 
 def out_of_time(spec: ModelSpec, seconds: float, *, has_begun: bool) -> ModelTimeout:
-    text = f"The answer was not whole after {round(seconds, 1):g} seconds, and was stopped."
+    text = fill(
+        gettext_noop("The answer was not whole after %(seconds)s seconds, and was stopped."),
+        {"seconds": f"{round(seconds, 1):g}"},
+    )
     return ModelTimeout(f"{text} {_what_next(has_begun)}", model=spec.alias)
 
 
@@ -92,23 +100,24 @@ def _refusal(causes: tuple[BaseException, ...], status: int | None, says: str, s
     details: dict[str, Any] = {"model": spec.alias, "status": status}
     codes = {str(_body(cause).get(key)) for cause in causes for key in ("code", "type")}
     if status == 402 or "insufficient_quota" in codes:
-        start = "The provider says that the account has no credit left. Look at its plan and billing."
-        return ModelRefusedRequest(_sentence(start, says), **details)
+        start = gettext_noop("The provider says that the account has no credit left. Look at its plan and billing.")
+        return ModelRefusedRequest(quoted(start, says), **details)
     answers = (getattr(getattr(cause, "response", None), "headers", None) or {} for cause in causes)
     if waits := [str(headers["retry-after"]) for headers in answers if "retry-after" in headers]:
         details["retry_after"] = waits[0][:LONGEST_RETRY_AFTER]
     if status is None:
-        return ModelError(f"The model call failed on this server, before or after the provider: {says}", **details)
+        text = gettext_noop("The model call failed on this server, before or after the provider: %(says)s")
+        return ModelError(text, {"says": says}, **details)
     is_too_large = bool(codes & _TOO_LONG_CODES) or any(
         isinstance(cause, ContextWindowExceededError) for cause in causes
     )
     if is_too_large or (status in (400, 413, 422, 500) and is_too_long(says)):
-        return ContextWindowExceeded(_sentence(ContextWindowExceeded().message, says), **details)
+        return ContextWindowExceeded(quoted(ContextWindowExceeded().message, says), **details)
     if status >= 500 or status in _MAY_PASS:
-        return ModelUnavailable(_sentence(ModelUnavailable().message, says), **details)
+        return ModelUnavailable(quoted(ModelUnavailable().message, says), **details)
     if status == 429:
-        start = "There were too many requests to this model. Wait, then try again."
-        return ModelRateLimited(_sentence(start, says), **details)
+        start = gettext_noop("There were too many requests to this model. Wait, then try again.")
+        return ModelRateLimited(quoted(start, says), **details)
     if status in _AUTHENTICATION:
         return ModelAuthenticationFailed(_AUTHENTICATION[status], **details)
     return _refused(status, says, spec, details)
@@ -118,26 +127,58 @@ def _refused(status: int, says: str, spec: ModelSpec, details: dict[str, Any]) -
     # Internal: litellm says so when it knows no such provider; its status is a plain 400.
     if "LLM Provider NOT provided" in says:
         return ModelNotConfigured(
-            f"No provider is known by the name '{spec.litellm_model}'. Write the model as provider/name, such as "
-            "openai/gpt-4o, or openai/… with an address for any server that speaks OpenAI's protocol.",
+            gettext_noop(
+                "No provider is known by the name '%(model)s'. Write the model as provider/name, such as openai/gpt-4o, or openai/… with an address for any server that speaks OpenAI's protocol."
+            ),
+            {"model": spec.litellm_model},
             model=spec.alias,
         )
     if status == 404:
-        start = f"The provider does not know the model '{spec.litellm_model}' at this address."
-        return ModelRefusedRequest(_sentence(start, says, "Check the model's name and its address."), **details)
+        start = fill(
+            gettext_noop("The provider does not know the model '%(model)s' at this address."),
+            {"model": spec.litellm_model},
+        )
+        end = gettext_noop("Check the model's name and its address.")
+        return ModelRefusedRequest(_joined(start, _quote(says), end), **details)
     if status < 400:
-        start = "The model's address redirects to another one, which is not followed. Enter the final address."
+        start = gettext_noop(
+            "The model's address redirects to another one, which is not followed. Enter the final address."
+        )
         return ModelRefusedRequest(start, **details)
-    return ModelRefusedRequest(_sentence(ModelRefusedRequest().message, says), **details)
+    return ModelRefusedRequest(quoted(ModelRefusedRequest().message, says), **details)
 
 
 def _what_next(has_begun: bool) -> str:
-    return "What arrived is kept; send a message to go on." if has_begun else "Try again, or choose another model."
+    if has_begun:
+        return gettext_noop("What arrived is kept; send a message to go on.")
+    return gettext_noop("Try again, or choose another model.")
 
 
-def _sentence(start: str, says: str, end: str = "") -> str:
-    quote = f'The provider says: "{says}"' if says else ""
-    return " ".join(part for part in (start, quote, end) if part)
+def unreachable_error(spec: ModelSpec) -> ModelUnreachable:
+    host = host_of(spec.api_base)
+    where = gettext_noop("The model's server cannot be reached.")
+    if host:
+        where = fill(gettext_noop("No model server answers at %(host)s."), {"host": host})
+    end = gettext_noop("Check the model's address, and that its server runs.")
+    return ModelUnreachable(_joined(where, end), model=spec.alias)
+
+
+def said_nothing(spec: ModelSpec) -> str:
+    text = gettext_noop("The model said nothing for %(seconds)s seconds.")
+    return fill(text, {"seconds": f"{spec.timeout_seconds:g}"})
+
+
+def quoted(start: str, says: str) -> str:
+    """Return a sentence and what the provider says, in which a page finds both again to translate them."""
+    return _joined(start, _quote(says))
+
+
+def _quote(says: str) -> str:
+    return fill(gettext_noop('The provider says: "%(quote)s"'), {"quote": says}) if says else ""
+
+
+def _joined(*sentences: str) -> str:
+    return " ".join(sentence for sentence in sentences if sentence)
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from mnesis_core.context.wording import ONLY_TOOLS
+from mnesis_core.errors import Phrase, gettext_noop
 from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.llm.parameters import Parameters, is_forced, wire_form
 from mnesis_core.providers.credentials import provider_of
@@ -44,13 +45,16 @@ _PROVIDER_TOOLS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     },
     "gemini": {"web_search": {"googleSearch": {}}, "code_execution": {"codeExecution": {}}},
 }
-NOT_PERMITTED = "the model's entry does not permit {}"
-NOT_TOGETHER = "the model does not take tools that its provider runs together with others"
-NOT_TAKEN = "the model does not take it"
-UNTHOUGHT = "the model began this turn without thinking, and may not begin to think before it has answered"
-WITH_THINKING = "the model does not take it while it thinks"
-TOO_SHORT = "the answer may not be long enough to think before it"
-FORCED = "the model does not think where a tool has to be called"
+NOT_PERMITTED = gettext_noop("the model's entry does not permit %(name)s")
+NOT_TOGETHER = Phrase(gettext_noop("the model does not take tools that its provider runs together with others"))
+NOT_TAKEN = Phrase(gettext_noop("the model does not take it"))
+UNTHOUGHT = Phrase(
+    gettext_noop("the model began this turn without thinking, and may not begin to think before it has answered")
+)
+WITH_THINKING = Phrase(gettext_noop("the model does not take it while it thinks"))
+TOO_SHORT = Phrase(gettext_noop("the answer may not be long enough to think before it"))
+NEAREST = gettext_noop("the nearest that the model takes is %(effort)s")
+FORCED = Phrase(gettext_noop("the model does not think where a tool has to be called"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +83,7 @@ def settle_parameters(
     most = min(wire.get("max_tokens", spec.max_output_tokens), spec.max_output_tokens)
     text = json.dumps(wire, sort_keys=True)
     sent, not_taken = _settled(spec.litellm_model, text, most, has_tools, is_unthought, was_forced)
-    return SettledParameters(sent=json.loads(sent) | ran, not_taken=json.loads(not_taken) | left)
+    return SettledParameters(sent=json.loads(sent) | ran, not_taken=dict(not_taken) | left)
 
 
 def _ran_by_provider(spec: ModelSpec, asked: Parameters, *, has_tools: bool) -> tuple[dict[str, Any], dict[str, str]]:
@@ -94,7 +98,7 @@ def _ran_by_provider(spec: ModelSpec, asked: Parameters, *, has_tools: bool) -> 
             tools.append(known[name])
         else:
             why = NOT_TOGETHER if name in known else NOT_TAKEN
-            left.setdefault("provider_tools", why if name in permitted else NOT_PERMITTED.format(name))
+            left.setdefault("provider_tools", why if name in permitted else Phrase(NOT_PERMITTED, {"name": name}))
     return ({PROVIDER_TOOLS: json.loads(json.dumps(tools))} if tools else {}), left
 
 
@@ -151,16 +155,16 @@ def takes_format(spec: ModelSpec, response_format: Mapping[str, Any]) -> bool:
 @lru_cache(maxsize=512)
 def _settled(
     model: str, text: str, most: int, has_tools: bool, is_unthought: bool, was_forced: bool
-) -> tuple[str, str]:
+) -> tuple[str, tuple[tuple[str, str], ...]]:
     wire = json.loads(text)
     if provider_of(model) in ("demo", ""):
-        not_taken = {name: NOT_TAKEN for name in wire if name in _DEMO_LEAVES}
+        not_taken: dict[str, str] = {name: NOT_TAKEN for name in wire if name in _DEMO_LEAVES}
         sent = {name: value for name, value in wire.items() if name not in (*not_taken, "response_format")}
     else:
         turn = {"is_unthought": is_unthought, "was_forced": was_forced}
         sent, not_taken = _by_litellm(model, wire, most, has_tools=has_tools, **turn)
     named = {"effort" if name == "reasoning_effort" else name: why for name, why in not_taken.items()}
-    return json.dumps(sent), json.dumps(named)
+    return json.dumps(sent), tuple(named.items())
 
 
 def _by_litellm(
@@ -208,7 +212,7 @@ def _effort(
         if (mapped.get("thinking") or {}).get("budget_tokens", 0) >= most:
             why = TOO_SHORT
             continue
-        return effort, "" if effort == wanted else f"the nearest that the model takes is {effort}"
+        return effort, "" if effort == wanted else Phrase(NEAREST, {"effort": effort})
     is_plain = _is_claude(model) or (_entry(model) and not load_litellm().supports_reasoning(model))
     return None, "" if wanted == "none" and is_plain else why  # Such a model does not think unless it is asked to.
 

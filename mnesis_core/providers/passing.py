@@ -29,8 +29,8 @@ from mnesis_core.errors import (
     ModelStreamBroken,
     ModelTimeout,
     ModelUnavailable,
-    ModelUnreachable,
     NotListed,
+    gettext_noop,
 )
 from mnesis_core.llm.interface import (
     Delta,
@@ -46,8 +46,9 @@ from mnesis_core.llm.interface import (
 from mnesis_core.llm.tokens import is_too_long
 from mnesis_core.network.hosts import permitted_address
 from mnesis_core.providers.answer import DeadlinePassed, PartialAnswer, before, believable_usage, deadline_of, no_answer
-from mnesis_core.providers.credentials import host_of, key_and_address, provider_of
+from mnesis_core.providers.credentials import key_and_address, provider_of
 from mnesis_core.providers.litellm_ import with_searches
+from mnesis_core.providers.litellm_errors import quoted, said_nothing, unreachable_error
 from mnesis_core.providers.native import claude_searches, is_search
 from mnesis_core.text import printable
 from mnesis_core.turns.gateway import RESPONSE, Protocol, response_data
@@ -94,14 +95,19 @@ def target_of(
     provider = provider_of(spec.litellm_model)
     if provider not in _SPOKEN[protocol]:
         raise GatewayProtocol(
-            f"The gateway passes a request on as it is, and the provider of '{spec.alias}' is not known to speak "
-            f"{_PATHS[protocol]}. Enter the model as {_SPOKEN[protocol][0]}/NAME with the address of a server that "
-            "does, use the endpoint of the protocol that it speaks, or ask without the gateway.",
+            gettext_noop(
+                "The gateway passes a request on as it is, and the provider of '%(model)s' is not known to speak %(path)s. Enter the model as %(provider)s/NAME with the address of a server that does, use the endpoint of the protocol that it speaks, or ask without the gateway."
+            ),
+            {"model": spec.alias, "path": _PATHS[protocol], "provider": _SPOKEN[protocol][0]},
             model=spec.alias,
         )
     key, address = key_and_address(spec)
     if not address:
-        raise GatewayProtocol(f"The model '{spec.alias}' has no address. Enter one with its entry.", model=spec.alias)
+        raise GatewayProtocol(
+            gettext_noop("The model '%(model)s' has no address. Enter one with its entry."),
+            {"model": spec.alias},
+            model=spec.alias,
+        )
     address = address.rstrip("/")
     end = _PATHS[protocol]
     if protocol is Protocol.MESSAGES:
@@ -305,7 +311,7 @@ def _refusal(spec: ModelSpec, status: int, body: bytes, headers: Mapping[str, st
     else:
         kind = ModelUnavailable if status >= 500 else ModelRefusedRequest
     quote = says.replace(spec.api_key, "…") if spec.api_key else says
-    return kind(f'{kind().message} The provider says: "{quote}"' if quote else "", **details)
+    return kind(quoted(kind().message, quote) if quote else "", **details)
 
 
 def _fault(spec: ModelSpec, error: Exception, *, has_begun: bool) -> ModelError:
@@ -316,14 +322,12 @@ def _fault(spec: ModelSpec, error: Exception, *, has_begun: bool) -> ModelError:
     if isinstance(error, ModelError):
         return error
     if isinstance(error, aiohttp.SocketTimeoutError):
-        return ModelTimeout(f"The model said nothing for {spec.timeout_seconds:g} seconds.", model=spec.alias)
+        return ModelTimeout(said_nothing(spec), model=spec.alias)
     if has_begun:
         return ModelStreamBroken(model=spec.alias)
     if not isinstance(error, aiohttp.ClientError | OSError):
         raise error
-    host = host_of(spec.api_base)
-    where = f"No model server answers at {host}." if host else "The model's server cannot be reached."
-    return ModelUnreachable(f"{where} Check the model's address, and that its server runs.", model=spec.alias)
+    return unreachable_error(spec)
 
 
 # What an answer says.
@@ -442,7 +446,7 @@ class AnswerReader:
     def fail(self, said: Any) -> None:
         said = said.get("message") if isinstance(said, dict) else said
         quote = printable(" ".join(str(said or "").split()))[:LONGEST_QUOTE]
-        self._error = ModelStreamBroken(f'The answer broke off. The provider says: "{quote}"')
+        self._error = ModelStreamBroken(quoted(gettext_noop("The answer broke off."), quote))
 
     def call(self, *, index: int, id: Any = "", name: Any = "", arguments: Any = "") -> None:
         self.calling.add(index)

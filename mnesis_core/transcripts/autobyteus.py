@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
-from mnesis_core.errors import InvalidRequest
+from mnesis_core.errors import InvalidRequest, fill, gettext_noop
 from mnesis_core.facts import (
     HIGHEST_SALIENCE,
     LONGEST_STATEMENT,
@@ -218,7 +218,8 @@ def by_agent(names: Iterable[str]) -> list[list[str]]:
     agents = [files for files in folders.values() if any("raw_traces" in PurePath(name).name for name in files)]
     if not agents:
         raise InvalidRequest(
-            "The zip archive holds no raw_traces.jsonl, and only Autobyteus' memory is imported as one.", field="file"
+            gettext_noop("The zip archive holds no raw_traces.jsonl, and only Autobyteus' memory is imported as one."),
+            field="file",
         )
     return agents
 
@@ -269,7 +270,7 @@ class _Read:
         self._tally.read(kind)
         line = dump_json(element.value)
         if line in self._seen:
-            self._tally.skip(kind, "the very same line came before")
+            self._tally.skip(kind, gettext_noop("the very same line came before"))
             return
         self._seen.add(line)
         records.append(element.value)
@@ -329,7 +330,7 @@ class _Agent(TranscriptDraft):
         """Keep episodes as a turn of data behind all others, so that one that comes later has a place too."""
         self._is_first = True
         for episode in episodes:
-            self.tally.note("episodes are kept as data: Mnesis writes its own summaries")
+            self.tally.note(gettext_noop("episodes are kept as data: Mnesis writes its own summaries"))
             message = self._message(episode | {"id": f"episode:{text_in(episode, 'id')}"}, "system")
             message.parts.append(data_part(FORMAT, EPISODE, episode))
 
@@ -340,7 +341,7 @@ class _Agent(TranscriptDraft):
         if isinstance(content, str) and content:
             message.parts.append(TextPart(text=content))
         if any(trace.get("media", {}).values()) if isinstance(trace.get("media"), dict) else trace.get("media"):
-            self.tally.note("media are kept as their addresses")
+            self.tally.note(gettext_noop("media are kept as their addresses"))
         message.records.append(_rest(trace, content=str))
 
     def _call(self, trace: dict[str, Any]) -> None:
@@ -365,7 +366,7 @@ class _Agent(TranscriptDraft):
         output = said if isinstance(said, str) else "" if said is None else dump_json(said)
         place = self.answer(call_id, output, failed=error is not None, at=time_of(trace.get("ts")))
         if place is None:
-            self.tally.note("results of no call are kept as data")
+            self.tally.note(gettext_noop("results of no call are kept as data"))
             self.keep("result", trace)
             return
         self._has_result = True
@@ -415,10 +416,10 @@ def _facts(items: Sequence[dict[str, Any]], draft: TranscriptDraft, tally: Tally
 
 def _reason(statement: str, number: int) -> str:
     if not 0 < len(statement) <= LONGEST_STATEMENT:
-        return f"a fact has 1 to {LONGEST_STATEMENT} characters"
+        return fill(gettext_noop("a fact has 1 to %(most)s characters"), {"most": str(LONGEST_STATEMENT)})
     if number >= MOST_FACTS:
-        return f"at most {MOST_FACTS:,} are looked for in what was said"
-    return "these words were not said, and a fact is what was said word for word"
+        return fill(gettext_noop("at most %(most)s are looked for in what was said"), {"most": MOST_FACTS})
+    return gettext_noop("these words were not said, and a fact is what was said word for word")
 
 
 def _fact(item: dict[str, Any], statement: str, message_id: str) -> TranscriptFact:

@@ -10,7 +10,7 @@ from datetime import datetime
 from itertools import chain
 from typing import Any, TypeVar
 
-from mnesis_core.errors import InvalidRequest
+from mnesis_core.errors import InvalidRequest, fill, gettext_noop
 from mnesis_core.llm.interface import Usage
 from mnesis_core.messages import DataPart, Part, ProviderToolPart, Role, TextPart, ToolPart, ToolState
 from mnesis_core.transcripts.reading import (
@@ -241,7 +241,7 @@ class TranscriptDraft:
             if isinstance(place.part, ProviderToolPart):
                 continue
             self._finish(place, NO_RESULT, True, None)
-            self.tally.note("tool calls have no result in the transcript and are stored as errors")
+            self.tally.note(gettext_noop("tool calls have no result in the transcript and are stored as errors"))
         self._open.clear()
 
     def build(self) -> Transcript:
@@ -279,7 +279,7 @@ class TranscriptDraft:
         )
 
 
-BRANCHES = "edited questions and other answers are branches of their session"
+BRANCHES = gettext_noop("edited questions and other answers are branches of their session")
 
 
 D = TypeVar("D", bound=TranscriptDraft)
@@ -308,13 +308,14 @@ def readable_lines(source: Source, tally: Tally, count: ByteCount) -> Iterator[s
         yield from read_lines(source, count)
     except UnreadableRecord as error:
         tally.broken = tally.broken or str(error)
-        tally.note(f"{error}; what came before is kept")
+        tally.note(fill(gettext_noop("%(reason)s; what came before is kept"), {"reason": str(error)}))
 
 
 def unreadable_part(tally: Tally, element: Element, reason: str) -> DataPart:
     """Count an element that is kept as text; ``reason`` says why if it can be read as JSON."""
     tally.read("unreadable")
-    tally.note(f"unreadable records are kept as text: {element.reason or reason}")
+    said = {"reason": element.reason or reason}
+    tally.note(fill(gettext_noop("unreadable records are kept as text: %(reason)s"), said))
     return DataPart(label=label_of(tally.format, "unreadable"), text=element.raw or dump_json(element.value))
 
 
@@ -355,7 +356,7 @@ def read_families(
 def refuse_companions(tally: Tally, companions: Sequence[NamedSource]) -> None:
     for _ in companions:
         tally.read("file")
-        tally.skip("file", "this format has no files that belong together")
+        tally.skip("file", gettext_noop("this format has no files that belong together"))
 
 
 def nothing_readable(tally: Tally, name: str, what: str) -> InvalidRequest:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from mnesis_core.errors import gettext_noop
 from mnesis_core.messages import (
     AudioPart,
     CitationPart,
@@ -47,7 +48,9 @@ from mnesis_core.transcripts.values import NamedSource, ParseResult, Progress, S
 
 FORMAT = "chatgpt"
 _ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system"}
-ADRIFT = "nodes name a parent that is not there, or hang in a circle; they are a branch from the beginning"
+ADRIFT = gettext_noop(
+    "nodes name a parent that is not there, or hang in a circle; they are a branch from the beginning"
+)
 _EVERYBODY = ("", "all")
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _THOUGHT_FIELDS = ("summary", "content")
@@ -168,7 +171,7 @@ class _Branch(TranscriptDraft):
             if not isinstance(node, dict) or node.get("message") or node.keys() - _PLACE_FIELDS:
                 self.keep("node", node)
             else:
-                self.tally.skip("node", "it holds no message, only its place in the tree")
+                self.tally.skip("node", gettext_noop("it holds no message, only its place in the tree"))
         elif content_type in _CONTEXT_TYPES:
             self._data(node, content_type)
         elif role == "tool":
@@ -225,7 +228,7 @@ class _Branch(TranscriptDraft):
         for call_id in (parent, self.open_call(one_line(name, 200))):
             place = place or self.answer(call_id, _text_of(parts), failed=failed, at=at)
         if place is None:
-            self.tally.note("tool results without a call are kept as data")
+            self.tally.note(gettext_noop("tool results without a call are kept as data"))
             self._data(node, "tool")
             return
         self.tally.read("tool")

@@ -15,6 +15,7 @@ from datetime import datetime
 from pathlib import PurePath
 from typing import Any
 
+from mnesis_core.errors import fill, gettext_noop
 from mnesis_core.llm.interface import Source as Origin
 from mnesis_core.llm.interface import Usage
 from mnesis_core.messages import (
@@ -80,8 +81,8 @@ _COMPANION = re.compile(r"agent-[^/\\]+\.jsonl(\.gz)?")
 _COMPACTION_AGENT = "acompact"
 # Every record of Claude Code has at least one of these fields.
 _MARKS = ("uuid", "parentUuid", "sessionId", "leafUuid", "snapshot")
-_ELSEWHERE = "messages name a parent that is not before them in the file; they continue the one before"
-_FROM_PROGRESS = "sub-agents are also told again as children, out of their progress records"
+_ELSEWHERE = gettext_noop("messages name a parent that is not before them in the file; they continue the one before")
+_FROM_PROGRESS = gettext_noop("sub-agents are also told again as children, out of their progress records")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +155,9 @@ class Conversation(TranscriptDraft):
             if known is not None:
                 # Two messages with the numbers of one call would count it twice; the later record has the final ones.
                 known.usage = None
-                self.tally.note("answers are interrupted by other messages; the usage stands on their last part")
+                self.tally.note(
+                    gettext_noop("answers are interrupted by other messages; the usage stands on their last part")
+                )
             draft = self._answers[message_id] = self._draft(record, "assistant")
             self.add(draft, continues=self._start(record, "assistant"))
         draft.usage = usage_of(message.get("usage")) or draft.usage
@@ -216,7 +219,7 @@ class Conversation(TranscriptDraft):
         call_id = text_in(block, "id") or f"{text_in(record, 'uuid')}:{index}"
         name, id = one_line(text_in(block, "name"), 200) or "unknown", identifier(call_id)
         arguments = given if isinstance(given, str) else dump_json(given)
-        self.tally.note("tool inputs are written again as compact JSON")
+        self.tally.note(gettext_noop("tool inputs are written again as compact JSON"))
         if block["type"] != "tool_use":
             data = dump_json({"call": _without(block, "id", "name", "input")})
             ran = ProviderToolPart(provider=PROVIDER, tool_name=name, tool_call_id=id, input=arguments, data=data)
@@ -252,7 +255,7 @@ class Conversation(TranscriptDraft):
         if call_id and text_in(extras, "agentId"):
             self.agents.setdefault(text_in(extras, "agentId"), call_id)
         if answers and not _says_more(extras, answers):
-            self.tally.note("toolUseResult fields that only repeat the result are not stored again")
+            self.tally.note(gettext_noop("toolUseResult fields that only repeat the result are not stored again"))
             return
         owner = answers[0][1].message if answers else target
         # A picture that a tool read stands there once more.
@@ -262,7 +265,7 @@ class Conversation(TranscriptDraft):
         owner.parts.append(data_part(FORMAT, "toolUseResult", {"tool_use_id": call_id, "toolUseResult": extras}))
 
     def _orphan(self, text: str) -> None:
-        self.tally.note("tool results without a call are kept as data")
+        self.tally.note(gettext_noop("tool results without a call are kept as data"))
         self.attach(DataPart(label=label_of(FORMAT, "tool_result"), text=text))
 
     def _spoken(self, record: dict[str, Any], blocks: list[Any]) -> MessageDraft | None:
@@ -312,7 +315,7 @@ class Conversation(TranscriptDraft):
                 data_part(FORMAT, text_in(other, "type") or "block", {"tool_use_id": call_id, "block": other})
             )
         if len(list_in(block, "content")) - len(others) > 1:
-            self.tally.note("tool results of several texts are joined by line breaks")
+            self.tally.note(gettext_noop("tool results of several texts are joined by line breaks"))
         return place
 
     def _other(self, raw: str, record: dict[str, Any]) -> None:
@@ -475,7 +478,7 @@ def parse(
         if file.recognised or not file.chains()[0].is_empty:
             files.append(file)
         else:
-            tally.skip("file", "it is empty")
+            tally.skip("file", gettext_noop("it is empty"))
     families = _families(files)
     make_ids_unique([chain for family in families for chain in family])
     return ParseResult(transcripts=tuple(_join(family) for family in families), report=tally.report())
@@ -496,11 +499,13 @@ class _File:
         try:
             record = load_json(line)
             if not isinstance(record, dict):
-                raise UnreadableRecord("it is not a JSON object")
+                raise UnreadableRecord(gettext_noop("it is not a JSON object"))
         except UnreadableRecord as error:
             self._tally.read("unreadable")
             self.complaint = self.complaint or f"a line cannot be read, {error}"
-            self._tally.note(f"unreadable lines are kept as text: {error}")
+            self._tally.note(
+                fill(gettext_noop("unreadable lines are kept as text: %(reason)s"), {"reason": str(error)})
+            )
             self._current.attach(DataPart(label=label_of(FORMAT, "unreadable"), text=line))
             return
         self._tally.read(text_in(record, "type") or "unknown")

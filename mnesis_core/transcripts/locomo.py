@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from mnesis_core.errors import gettext_noop
 from mnesis_core.messages import ImagePart, Role, TextPart
 from mnesis_core.transcripts.building import MessageDraft, Tally, TranscriptDraft, data_part, read_families
 from mnesis_core.transcripts.reading import identifier, list_in, mapping_in, one_line, text_in
@@ -69,7 +70,11 @@ def _session(draft: TranscriptDraft, conversation: dict[str, Any], session: str,
     said, date = conversation.get(session), conversation.get(f"{session}_date_time")
     at = date_of(date) if isinstance(date, str) else None
     draft.saw(at if said else None)
-    draft.tally.note("dates name no time zone; UTC stands in" if at else "dates that are missing or unreadable")
+    draft.tally.note(
+        gettext_noop("dates name no time zone; UTC stands in")
+        if at
+        else gettext_noop("dates that are missing or unreadable")
+    )
     about = {"session": session, "date_time": date}
     if not isinstance(said, list) or not said:
         left = {} if session not in conversation else {"dialogue": said}
@@ -84,7 +89,7 @@ def _session(draft: TranscriptDraft, conversation: dict[str, Any], session: str,
 
 def _utterance(draft: TranscriptDraft, said: Any, at: datetime | None, first: str) -> None:
     if not isinstance(said, dict) or not isinstance(said.get("text"), str):
-        draft.tally.note("utterances without a text are kept as data")
+        draft.tally.note(gettext_noop("utterances without a text are kept as data"))
         draft.keep("unreadable", said)
         return
     speaker = text_in(said, "speaker")

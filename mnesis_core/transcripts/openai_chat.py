@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
+from mnesis_core.errors import gettext_noop
 from mnesis_core.llm.interface import Source as Origin
 from mnesis_core.llm.interface import Usage
 from mnesis_core.messages import (
@@ -151,7 +152,7 @@ class _Conversation(TranscriptDraft):
         elif role in _ROLES:
             self._message(message, _ROLES[role])
         else:
-            self.tally.note("messages of an unknown role are kept as data")
+            self.tally.note(gettext_noop("messages of an unknown role are kept as data"))
             self.keep(role or "message", message)
         self._is_first = False
 
@@ -270,7 +271,7 @@ class _Conversation(TranscriptDraft):
         output, others = _output_of(message.get("content"))
         place = self.answer(call_id, output, at=_time_in(message))
         if place is None:
-            self.tally.note("tool results without a call are kept as data")
+            self.tally.note(gettext_noop("tool results without a call are kept as data"))
             self.keep(role, message)
             return
         for other in others:
@@ -282,7 +283,7 @@ class _Conversation(TranscriptDraft):
                 data_part(FORMAT, text_in(other, "type") or "content", {"tool_call_id": call_id, "content": other})
             )
         if len(list_in(message, "content")) - len(others) > 1:
-            self.tally.note("tool results of several texts are joined by line breaks")
+            self.tally.note(gettext_noop("tool results of several texts are joined by line breaks"))
         rest = {key: value for key, value in message.items() if key not in ("role", "content", "tool_call_id")}
         if rest.get("name") == place.part.tool_name:
             del rest["name"]
@@ -293,7 +294,7 @@ class _Conversation(TranscriptDraft):
         rest = {key: value for key, value in message.items() if key not in placed}
         # APIs write every field they know; one that is null or empty says nothing.
         said = {key: value for key, value in rest.items() if value not in (None, [], {})}
-        self.tally.note("fields that are null or empty are not stored", len(rest) - len(said))
+        self.tally.note(gettext_noop("fields that are null or empty are not stored"), len(rest) - len(said))
         if said:
             self.keep("message", said)
 

@@ -15,12 +15,13 @@ from io import BytesIO, StringIO
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
+from mnesis_core.errors import fill, gettext_noop
 from mnesis_core.messages import AudioPart, DocumentPart, ImagePart
 from mnesis_core.text import ESCAPE, encode_text, printable
 from mnesis_core.transcripts.values import InlineFile, Progress, Source
 
 MAX_DEPTH = 200  # Real records have about ten levels; Python's JSON gives up near a thousand.
-TOO_DEEP = f"it is nested more than {MAX_DEPTH} levels deep"
+TOO_DEEP = fill(gettext_noop("it is nested more than %(most)s levels deep"), {"most": MAX_DEPTH})
 MAX_ID_LENGTH = 200  # The length of the store's columns.
 MAX_TOKENS = 2**31 - 1
 _PROGRESS_STEP = 65_536
@@ -74,7 +75,7 @@ def _raw_lines(source: Source) -> Iterator[str | bytes]:
     try:
         yield from source
     except (EOFError, OSError, zlib.error, UnicodeError) as error:
-        raise UnreadableRecord(f"the file breaks off: {error}") from error
+        raise UnreadableRecord(fill(gettext_noop("the file breaks off: %(reason)s"), {"reason": str(error)})) from error
 
 
 def load_json(text: str) -> Any:
@@ -93,7 +94,8 @@ def _reason(error: Exception) -> str:
     if isinstance(error, RecursionError):
         return TOO_DEEP
     # Python refuses to convert a number of more than 4,300 digits; that is a ValueError of another kind.
-    return "it is not JSON" if isinstance(error, json.JSONDecodeError) else "it holds a number that is too long"
+    is_no_json = isinstance(error, json.JSONDecodeError)
+    return gettext_noop("it is not JSON") if is_no_json else gettext_noop("it holds a number that is too long")
 
 
 def refuse_depth(value: Any) -> None:
@@ -147,7 +149,7 @@ def read_elements(text: str) -> Iterator[Element]:
             position = _skip_space(text, position + 1)
     rest = text[position + 1 :]
     if rest.strip():
-        yield Element(value=None, raw=rest, reason="it comes after the end of the list")
+        yield Element(value=None, raw=rest, reason=gettext_noop("it comes after the end of the list"))
 
 
 def read_document(text: str) -> Element:

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NoReturn, TypeGuard
 
-from mnesis_core.errors import InvalidRequest
+from mnesis_core.errors import InvalidRequest, Phrase, gettext_noop
 from mnesis_core.events import FORMAT_VERSION
 
 FORMAT = "mnesis-session"
@@ -104,10 +104,21 @@ def read_sessions(lines: Iterable[bytes]) -> Iterator[Header | RowLine | End]:
             yield header
         elif "end" in value:
             if waiting:
-                _refuse(number, f"{waiting[0][1]} rows of {waiting[0][0]} are missing")
+                _refuse(
+                    number,
+                    Phrase(
+                        gettext_noop("%(count)s rows of %(table)s are missing"),
+                        {"count": str(waiting[0][1]), "table": waiting[0][0]},
+                    ),
+                )
             end = End(session_id=header.session_id, lines=count, sha256=digest.hexdigest())
             if value != end.as_dict():
-                _refuse(number, "the lines before are not the ones that were exported: their SHA-256 is another")
+                _refuse(
+                    number,
+                    Phrase(
+                        gettext_noop("the lines before are not the ones that were exported: their SHA-256 is another")
+                    ),
+                )
             header = None
             yield end
         else:
@@ -115,49 +126,65 @@ def read_sessions(lines: Iterable[bytes]) -> Iterator[Header | RowLine | End]:
             digest.update(line)
             count += 1
     if header is not None:
-        _refuse(number + 1, "the file is cut off here")
+        _refuse(number + 1, Phrase(gettext_noop("the file is cut off here")))
     if number == 0:
-        _refuse(1, "the file is empty")
+        _refuse(1, Phrase(gettext_noop("the file is empty")))
 
 
 def _parse(number: int, line: bytes) -> dict[str, Any]:
     if len(line) > MAX_LINE_BYTES:
-        _refuse(number, f"it is longer than {MAX_LINE_BYTES:,} bytes")
+        _refuse(number, Phrase(gettext_noop("it is longer than %(most)s bytes"), {"most": MAX_LINE_BYTES}))
     try:
         value: Any = json.loads(line)
         same = isinstance(value, dict) and written(value) == line.removesuffix(b"\n") + b"\n"
     except (ValueError, RecursionError):
-        _refuse(number, "it is not JSON, or was cut off")
+        _refuse(number, Phrase(gettext_noop("it is not JSON, or was cut off")))
     if not same or _NUL.search(line):
-        _refuse(number, "it is not written as an export writes it")
+        _refuse(number, Phrase(gettext_noop("it is not written as an export writes it")))
     return dict(value)
 
 
 def _header(number: int, value: dict[str, Any]) -> Header:
     if value.get("format") != FORMAT:
-        _refuse(number, "a session's header must stand here. What another system wrote is for import_transcript")
+        _refuse(
+            number,
+            Phrase(
+                gettext_noop("a session's header must stand here. What another system wrote is for import_transcript")
+            ),
+        )
     version = value.get("version")
     if not _is_count(version) or not 1 <= version <= FORMAT_VERSION:
-        _refuse(number, f"this is version {version!r} of the format; this site reads versions up to {FORMAT_VERSION}")
+        _refuse(
+            number,
+            Phrase(
+                gettext_noop("this is version %(version)s of the format; this site reads versions up to %(newest)s"),
+                {"version": repr(version), "newest": str(FORMAT_VERSION)},
+            ),
+        )
     rows = value.get("rows")
     if not isinstance(rows, dict) or not all(_is_count(count) for count in rows.values()):
-        _refuse(number, "the header does not say how many rows there are")
+        _refuse(number, Phrase(gettext_noop("the header does not say how many rows there are")))
     session_id, event_seq = value.get("session"), value.get("event_seq")
     if not isinstance(session_id, str) or not _is_count(event_seq):
-        _refuse(number, "the header does not say which session it is")
+        _refuse(number, Phrase(gettext_noop("the header does not say which session it is")))
     head_hash = str(value.get("head_hash"))
     header = Header(session_id=session_id, event_seq=event_seq, head_hash=head_hash, rows=rows, version=version)
     if value != header.as_dict():
-        _refuse(number, "the header is not as an export writes it")
+        _refuse(number, Phrase(gettext_noop("the header is not as an export writes it")))
     return header
 
 
 def _row(number: int, value: dict[str, Any], waiting: list[list[Any]]) -> RowLine:
     table, values = value.get("table"), value.get("row")
     if list(value) != ["table", "row"] or not isinstance(values, dict) or not isinstance(table, str):
-        _refuse(number, "it is neither a row nor an end")
+        _refuse(number, Phrase(gettext_noop("it is neither a row nor an end")))
     if not waiting or table != waiting[0][0]:
-        _refuse(number, f"a row of {waiting[0][0] if waiting else 'no table'} was to come here")
+        _refuse(
+            number,
+            Phrase(
+                gettext_noop("a row of %(table)s was to come here"), {"table": waiting[0][0] if waiting else "no table"}
+            ),
+        )
     waiting[0][1] -= 1
     if not waiting[0][1]:
         waiting.pop(0)
@@ -165,7 +192,9 @@ def _row(number: int, value: dict[str, Any], waiting: list[list[Any]]) -> RowLin
 
 
 def _refuse(number: int, reason: str) -> NoReturn:
-    raise InvalidRequest(f"Line {number}: {reason}.", line=number)
+    raise InvalidRequest(
+        gettext_noop("Line %(number)s: %(reason)s."), {"number": str(number), "reason": reason}, line=number
+    )
 
 
 def _is_count(value: Any) -> TypeGuard[int]:

@@ -18,7 +18,7 @@ from mnesis_core.config import LONGEST_INSTRUCTIONS
 from mnesis_core.errors import AssistantNotFoundError, AssistantNotYours, FileReferenceNotFoundError, InvalidRequest
 from mnesis_core.records import FORK, AssistantFileRecord, AssistantRecord, SessionRecord, new_id, record_of
 from mnesis_core.text import checked_name, encode_text
-from sessions_app.conf import check_defaults, get_spec
+from sessions_app.conf import OF_ASSISTANT, check_defaults, get_spec
 from sessions_app.models import Assistant, AssistantGrant, AssistantVersion, Person
 from sessions_app.ownership import home_of_user
 from sessions_app.record.organisation_store import home_of, ref_of
@@ -182,7 +182,7 @@ def _check_found(field: str, named: Sequence[str], found: Mapping[str, Any], mis
 
 
 def _checked(owner_id: int, said: dict[str, Any]) -> dict[str, Any]:
-    check_defaults(said.get("config", {}), of="an assistant")
+    check_defaults(said.get("config", {}), refused=OF_ASSISTANT)
     if len(said.get("instructions", "")) > LONGEST_INSTRUCTIONS:
         raise InvalidRequest(
             gettext_noop("instructions may have %(most)s characters"),

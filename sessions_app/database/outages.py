@@ -107,4 +107,4 @@ def invalid_fields(wrong: Iterable[tuple[str, str]]) -> InvalidRequest:
     """
     named = [{"field": field[:LONGEST_FIELD], "problem": problem} for field, problem in wrong]
     sentence = "; ".join(f"{item['field']}: {item['problem']}" for item in named[:3])
-    return InvalidRequest(f"The request is not valid. {sentence}", errors=named)
+    return InvalidRequest(gettext_noop("The request is not valid. %(sentence)s"), {"sentence": sentence}, errors=named)

@@ -19,7 +19,7 @@ from django.utils.text import capfirst, format_lazy
 from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
-from mnesis_core.errors import InvalidRequest, ModelNotFoundError, NotListed
+from mnesis_core.errors import InvalidRequest, ModelNotFoundError, NotListed, reason_of
 from mnesis_core.llm.caching import LIFETIMES
 from mnesis_core.llm.interface import LimitSource, ModelSpec, settle_limits
 from mnesis_core.llm.parameters import DEEPEST_PARAMETERS, KEPT_NAMES
@@ -29,7 +29,8 @@ from mnesis_core.providers.litellm_ import list_known_models
 from mnesis_core.text import encode_text, exact_value, excerpt
 from sessions_app.conf import host_lists, list_models
 from sessions_app.llm import model_store
-from sessions_app.pages.formats import error_text, localised
+from sessions_app.pages.formats import error_text, localised, translated
+from sessions_app.pages.kept_texts import kept_error_text
 from sessions_app.pages.permissions import administrators, may_administer
 from sessions_app.pages.views import reader_of, signed_in
 
@@ -368,7 +369,9 @@ class ModelForm(AudienceFields):
         try:
             values = exact_value(text, deepest=DEEPEST_PARAMETERS) if text else {}
         except ValueError as error:
-            raise forms.ValidationError(gettext("Enter a JSON object: %(problem)s.") % {"problem": error}) from None
+            raise forms.ValidationError(
+                gettext("Enter a JSON object: %(problem)s.") % {"problem": translated(reason_of(error))}
+            ) from None
         if not isinstance(values, dict):
             raise forms.ValidationError(_('Enter a JSON object, such as {"temperature": 0.2}.'))
         return values
@@ -477,7 +480,7 @@ def _check(request: HttpRequest, alias: str) -> None:
         said = {"model": name, "duration": seconds, "answer": excerpt(result.answer, 80)}
         messages.success(request, gettext("%(model)s answered after %(duration)s: “%(answer)s”.") % said)
     else:
-        said = {"model": name, "problem": excerpt(result.problem, 300)}
+        said = {"model": name, "problem": excerpt(kept_error_text(result.problem, result.code), 300)}
         messages.error(request, gettext("%(model)s gave no answer: %(problem)s") % said)
 
 

@@ -205,7 +205,11 @@ def settle_model(
                 field=name,
             )
     if cache not in LIFETIMES:
-        raise InvalidRequest(f"cache must be one of {', '.join(LIFETIMES)}", field="cache")
+        raise InvalidRequest(
+            gettext_noop("%(name)s must be one of %(names)s"),
+            {"name": "cache", "names": ", ".join(LIFETIMES)},
+            field="cache",
+        )
     given = StatedLimits(source=LimitSource.CONFIGURED, prices=prices.in_micros(), **limits)
     spec = ModelSpec(
         alias=alias,
@@ -226,7 +230,11 @@ def settle_model(
     ran = Parameters(provider_tools=asked.provider_tools)  # Permitted also where it is not taken beside other tools.
     others = settle_parameters(spec, replace(asked, provider_tools=None), has_tools=True)
     for name, why in (others.not_taken | settle_parameters(spec, ran, has_tools=False).not_taken).items():
-        raise InvalidRequest(f"{name} cannot be asked of this model: {why}", field="parameters")
+        raise InvalidRequest(
+            gettext_noop("%(name)s cannot be asked of this model: %(reason)s"),
+            {"name": name, "reason": why},
+            field="parameters",
+        )
     return spec
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from django.http import QueryDict
 from django.utils.formats import get_format
+from django.utils.translation import gettext_noop
 
 from mnesis_core.context.branches import (
     END,
@@ -135,7 +136,7 @@ def asked_branch(session: SessionRecord, asked: QueryDict) -> tuple[int, int]:
 def _number(asked: QueryDict, name: str) -> int:
     text = asked.get(name, "").strip().replace(get_format("THOUSAND_SEPARATOR"), "")
     if not (text.isascii() and text.isdigit()):
-        raise InvalidRequest(f"{name} must be a whole number", field=name)
+        raise InvalidRequest(gettext_noop("%(name)s must be a whole number"), {"name": name}, field=name)
     return min(int(text[:19]), LARGEST)
 
 

@@ -14,7 +14,7 @@ from django.utils.dates import MONTHS
 from django.utils.formats import date_format, get_format
 from django.utils.translation import get_language, gettext, ngettext, ngettext_lazy
 
-from mnesis_core.errors import MnesisError, Values, fill
+from mnesis_core.errors import MnesisError, Phrase, Values, fill
 
 NOUNS = {
     "call": ngettext_lazy("%(shown)s call", "%(shown)s calls", "count"),
@@ -80,8 +80,14 @@ def error_text(error: MnesisError) -> str:
 
 
 def fill_in(text: str, values: Values) -> str:
-    """Return a text in the page's language with its values: texts as they are, and numbers as the language writes them."""
-    return fill(gettext(text), values, format_number)
+    """Return a text in the page's language with its values: texts as they are, and phrases and numbers in the language."""
+    shown = {name: translated(value) if isinstance(value, str) else value for name, value in values.items()}
+    return fill(gettext(text), shown, format_number)
+
+
+def translated(value: str) -> str:
+    """Return a phrase of ours in the page's language, and any other text as it is."""
+    return fill_in(value.text, value.values) if isinstance(value, Phrase) else value
 
 
 def format_number(number: float | None) -> str:

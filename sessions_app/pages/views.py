@@ -17,6 +17,7 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from mnesis_core.errors import InvalidRequest
@@ -445,5 +446,5 @@ def number_of(text: str, name: str) -> int:
     :raises InvalidRequest: it is something else.
     """
     if not (text.isascii() and text.isdigit()):
-        raise InvalidRequest(f"{name} must be a whole number", field=name)
+        raise InvalidRequest(gettext_noop("%(name)s must be a whole number"), {"name": name}, field=name)
     return min(int(text[:19]), LARGEST)

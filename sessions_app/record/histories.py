@@ -369,7 +369,7 @@ def copy_messages(
         )
         with change(fork_id) as record:
             if record.message_seq != copied:
-                raise Conflict("another process copies this fork", session_id=fork_id)
+                raise Conflict(gettext_noop("another process copies this fork"), session_id=fork_id)
             for turn_id, messages in some.items():
                 is_last = messages[-1].id == fork.at_message_id and fork.messages < fork.last_seq
                 key = fork.at_message_id if is_last else None

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from django.db import transaction
+from django.utils.translation import gettext_noop
 
 from mnesis_core import errors
 from mnesis_core.events import EventType
@@ -130,7 +131,11 @@ def finalize_message(record: Change, message_id: str, end: MessageEnd, *, call_i
     values = end_columns(end) | {"finalized_at": record.now}
     if not record.update(_MESSAGES, values, id=message_id, session_id=record.session_id, finalized_at=None):
         if record.find(_MESSAGES, "id", id=message_id, session_id=record.session_id):
-            raise errors.ImmutableFieldError(f"message {message_id} is finalised already", message_id=message_id)
+            raise errors.ImmutableFieldError(
+                gettext_noop("message %(message_id)s is finalised already"),
+                {"message_id": message_id},
+                message_id=message_id,
+            )
         raise errors.MessageNotFoundError(message_id=message_id)
     record.publish(EventType.MESSAGE_FINALIZED, message_id=message_id, **_numbers(end), **_of_call(call_id))
 
@@ -140,7 +145,7 @@ def start_tool(record: Change, part_id: str) -> None:
     values = {"tool_state": ToolState.RUNNING.value, "started_at": record.now}
     waiting = (ToolState.PENDING, ToolState.APPROVED)
     if not any(record.update(_PARTS, values, **_tool(record, part_id), tool_state=state) for state in waiting):
-        raise errors.PartNotFoundError("no such tool call is waiting", part_id=part_id)
+        raise errors.PartNotFoundError(gettext_noop("no such tool call is waiting"), part_id=part_id)
     record.publish(EventType.PART_STATE_CHANGED, part_id=part_id, state=ToolState.RUNNING.value)
 
 
@@ -151,7 +156,7 @@ def decide_approval(record: Change, part_id: str, *, turn_id: str, approved: boo
     """
     tool = _tool(record, part_id)
     if record.find(_PARTS, "id", **tool, tool_state=ToolState.PENDING) is None:
-        raise errors.PartNotFoundError("no such tool call is waiting", part_id=part_id)
+        raise errors.PartNotFoundError(gettext_noop("no such tool call is waiting"), part_id=part_id)
     values: dict[str, Any] = {"decision_note": note} if note else {}
     if approved:
         values["tool_state"] = ToolState.APPROVED.value
@@ -175,7 +180,9 @@ def finish_tool(record: Change, part_id: str, *, output: str | None, error: str 
     if found is None:
         raise errors.PartNotFoundError(part_id=part_id)
     if found[0] not in UNANSWERED_STATES:
-        raise errors.ImmutableFieldError(f"tool call {part_id} has its result already", part_id=part_id)
+        raise errors.ImmutableFieldError(
+            gettext_noop("tool call %(part_id)s has its result already"), {"part_id": part_id}, part_id=part_id
+        )
     state = ToolState.COMPLETED if error is None else ToolState.ERROR
     values: dict[str, Any] = {
         "output": output,
@@ -301,7 +308,9 @@ def append_journal(*, session_id: str, message_id: str, pieces: list[Piece], is_
     # Under the session's lock, so that recovery either folds these pieces or has already finalised the message.
     with change(session_id) as record:
         if not Message.objects.filter(id=message_id, session_id=session_id, finalized_at__isnull=True).exists():
-            raise errors.Conflict("this answer has ended already, or was taken over", message_id=message_id)
+            raise errors.Conflict(
+                gettext_noop("this answer has ended already, or was taken over"), message_id=message_id
+            )
         stored = StreamJournal.objects.filter(message_id=message_id).values_list("part_index", "offset")
         written = frozenset(stored) if is_retry else frozenset()
         StreamJournal.objects.bulk_create(

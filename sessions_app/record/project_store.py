@@ -19,7 +19,7 @@ from mnesis_core.config import LONGEST_INSTRUCTIONS
 from mnesis_core.errors import InvalidRequest, ProjectMemberNotFoundError, ProjectNotFoundError, ProjectNotYours
 from mnesis_core.records import ProjectMemberRecord, ProjectRecord, SessionRecord, new_id, record_of
 from mnesis_core.text import checked_name, encode_text
-from sessions_app.conf import check_defaults, get_spec, instructions_of, list_models
+from sessions_app.conf import OF_PROJECT, check_defaults, get_spec, instructions_of, list_models
 from sessions_app.models import Person, Project, ProjectMember
 from sessions_app.ownership import has_project
 from sessions_app.record.organisation_store import home_of, ref_of
@@ -156,7 +156,7 @@ def _checked(owner_id: int, said: dict[str, Any]) -> dict[str, Any]:
         )
     if said.get("model"):
         get_spec(said["model"], user_id=owner_id)
-    check_defaults(said.get("config", {}), of="a project")
+    check_defaults(said.get("config", {}), refused=OF_PROJECT)
     return said
 
 

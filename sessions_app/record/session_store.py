@@ -20,6 +20,7 @@ from django.db import IntegrityError, connection
 from django.db.models import Q
 from django.db.models.expressions import RawSQL
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from mnesis_core.errors import (
     BranchNotFoundError,
@@ -190,7 +191,9 @@ def _check_ids(session_id: str | None, parent_id: str | None) -> bool:
     :raises SessionNotFoundError: there is no session ``parent_id``.
     """
     if session_id and Session.objects.filter(id=session_id).exists():
-        raise DuplicateIDError(f"there is a session {session_id} already", id=session_id)
+        raise DuplicateIDError(
+            gettext_noop("there is a session %(session_id)s already"), {"session_id": session_id}, id=session_id
+        )
     if not parent_id:
         return False
     parent = Session.objects.filter(id=parent_id).values_list("began_temporary", "kept_at").first()
@@ -219,7 +222,7 @@ def _named_once(external_id: str, peer_name: str) -> Iterator[None]:
             raise PeerNameTaken(peer_name=peer_name) from error
         if not external_id:
             raise
-        raise DuplicateIDError("there is a session of this name already") from error
+        raise DuplicateIDError(gettext_noop("there is a session of this name already")) from error
 
 
 def update_session(

@@ -12,6 +12,7 @@ from typing import Any
 
 from django.db.models import F
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from mnesis_core import errors
 from mnesis_core.events import EventType
@@ -190,7 +191,7 @@ def request_interrupt(record: Change, turn_id: str) -> None:
 def _unknown_or_over(record: Change, turn_id: str) -> Exception:
     if record.find(_TURNS, "id", id=turn_id, session_id=record.session_id) is None:
         return errors.TurnNotFoundError(turn_id=turn_id)
-    return errors.Conflict("this turn has ended already, or was taken over", turn_id=turn_id)
+    return errors.Conflict(gettext_noop("this turn has ended already, or was taken over"), turn_id=turn_id)
 
 
 def start_call(record: Change, *, turn_id: str | None, message_id: str | None, **about: Any) -> str:

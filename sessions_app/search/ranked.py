@@ -19,6 +19,7 @@ from functools import lru_cache, partial
 from typing import Any, NamedTuple, TypeVar
 
 from django.db import connection
+from django.utils.translation import gettext_noop
 
 from mnesis_core.context.branches import are_in
 from mnesis_core.errors import BudgetExhausted, InvalidRequest
@@ -324,7 +325,7 @@ def search_ranked(scope: Scope, text: str, *, limit: int, cursor: str | None = N
 def _place_of(cursor: str) -> tuple[int, int]:
     match = _CURSOR.fullmatch(cursor)
     if match is None:
-        raise InvalidRequest("cursor must be the next_cursor of the page before", field="cursor")
+        raise InvalidRequest(gettext_noop("cursor must be the next_cursor of the page before"), field="cursor")
     return min(int(match[1]), NEWEST), int(match[2])
 
 

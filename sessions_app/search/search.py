@@ -17,6 +17,7 @@ from time import monotonic
 from typing import Any, Literal, NamedTuple, get_args
 
 from django.db import connection
+from django.utils.translation import gettext_noop
 
 from mnesis_core.context.branches import END, Stretch
 from mnesis_core.errors import InvalidRequest
@@ -149,7 +150,7 @@ EVERYTHING = Filters()
 def read_filters(*, since: str = "", until: str = "", branch: int | None = None, **others: Any) -> Filters:
     """:raises InvalidRequest: a time is none, or there can be no such branch."""
     if branch is not None and not 0 <= branch <= END:
-        raise InvalidRequest("branch must be the number of a branch", field="branch")
+        raise InvalidRequest(gettext_noop("branch must be the number of a branch"), field="branch")
     return Filters(since=read_time(since, "since"), until=read_time(until, "until"), branch=branch, **others)
 
 
@@ -273,7 +274,7 @@ def search(scope: Scope, text: str, *, mode: Mode = "text", limit: int = 20, cur
     query: Query = parse_pattern(text) if mode == "regex" else parse_words(text)
     below, _, skip = (cursor or f"{NEWEST}.0").partition(".")
     if not all(number.isascii() and number.isdecimal() and len(number) < 20 for number in (below, skip)):
-        raise InvalidRequest("cursor must be the next_cursor of the page before", field="cursor")
+        raise InvalidRequest(gettext_noop("cursor must be the next_cursor of the page before"), field="cursor")
     walk = _Walk(below=min(int(below), NEWEST), skip=int(skip))
     found = _find(scope, query, walk, limit)
     hits = hits_of(found, query)

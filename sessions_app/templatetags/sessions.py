@@ -19,6 +19,7 @@ from mnesis_core.text import excerpt, printable
 from sessions_app.conf import default_model
 from sessions_app.llm.model_store import ModelCheck, ModelEntry, read_check
 from sessions_app.pages import formats, markdown
+from sessions_app.pages.kept_texts import kept_error_text
 from sessions_app.pages.navigation import sidebar_context
 from sessions_app.pages.views import label_text
 
@@ -77,9 +78,16 @@ def visible(text: Any) -> str:
 
 
 @register.filter
-def kept_error(message: str | None) -> str:
-    """Return an error's message that the record keeps: in the page's language if it names no values, else as it was written."""
-    return visible(gettext(message or ""))
+def kept_error(message: str | None, code: str | None = "") -> str:
+    """Return an error's message that the record keeps, in the page's language as far as it is ours."""
+    return visible(kept_error_text(message or "", code or ""))
+
+
+@register.filter
+def error_beside(message: str) -> str:
+    """Return an error in the page's language, to stand beside the English one that a model read; empty if it is the same."""
+    said = kept_error(message)
+    return "" if said == visible(message) else said
 
 
 @register.filter

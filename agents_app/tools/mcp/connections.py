@@ -21,6 +21,7 @@ from typing import Any, TextIO, TypeVar, cast
 
 import httpx2
 import mcp_types as types
+from django.utils.translation import gettext_noop
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, get_default_environment, stdio_client
 from mcp.client.streamable_http import streamable_http_client
@@ -61,19 +62,25 @@ def reach(address: ServerAddress, *, errors: Errors = subprocess.DEVNULL) -> Abs
         if not address.entered_on_host:
             host_lists().check_server(address.argv, address.url, address.secrets)
     except NotListed as error:
-        raise ToolServerUnreachable(f"{address.name}: {error.message}") from None
+        raise ToolServerUnreachable(
+            gettext_noop("%(server)s: %(reason)s"), {"server": address.name, "reason": error.message}
+        ) from None
     secrets = {}
     for name, variable in address.secrets.items():
         if not (value := os.environ.get(variable, "")):
             raise ToolServerUnreachable(
-                f"{address.name} needs the environment variable {variable}, which is not set here"
+                gettext_noop("%(server)s needs the environment variable %(variable)s, which is not set here"),
+                {"server": address.name, "variable": variable},
             )
         secrets[name] = value
     if address.url:
         return _http(address, secrets)
     environment = get_default_environment() | secrets
     if shutil.which(address.argv[0], path=environment.get("PATH")) is None:
-        raise ToolServerUnreachable(f"{address.name}: there is no program {address.argv[0]} here")
+        raise ToolServerUnreachable(
+            gettext_noop("%(server)s: there is no program %(program)s here"),
+            {"server": address.name, "program": address.argv[0]},
+        )
     server = StdioServerParameters(
         # Isolated, without site packages: it starts in some milliseconds, and the environment does not steer it.
         command=sys.executable,
@@ -211,15 +218,24 @@ class Connection:
             raise
         except MCPError as error:
             if error.code != types.CONNECTION_CLOSED and error.message != SESSION_GONE:
-                raise ToolFailed(f"{self._address.name} answers: {error.message[:LONGEST_REASON]}") from None
+                raise ToolFailed(
+                    gettext_noop("%(server)s answers: %(reason)s"),
+                    {"server": self._address.name, "reason": error.message[:LONGEST_REASON]},
+                ) from None
             self._closing.set()
             if error.message == SESSION_GONE:
                 raise ConnectionGone(f"{self._address.name} has forgotten us") from None
             # The task that holds the connection knows more, in a moment.
             await asyncio.wait([self._task], timeout=ENDING_SECONDS)
-            raise ToolServerUnreachable(f"{self._address.name}: {self._problem or ENDED}") from None
+            raise ToolServerUnreachable(
+                gettext_noop("%(server)s: %(reason)s"),
+                {"server": self._address.name, "reason": self._problem or ENDED},
+            ) from None
         except ValidationError:
-            raise ToolFailed(f"{self._address.name} answers with what the protocol does not know") from None
+            raise ToolFailed(
+                gettext_noop("%(server)s answers with what the protocol does not know"),
+                {"server": self._address.name},
+            ) from None
         finally:
             self._calls -= 1
             self._used_at = self.loop.time()
@@ -239,7 +255,11 @@ class Connection:
                 self._ready.set_result(client)
                 await self._wait_until_unused()
         except asyncio.CancelledError:
-            self._fail(ToolServerUnreachable(f"{self._address.name}: the connection was closed"))
+            self._fail(
+                ToolServerUnreachable(
+                    gettext_noop("%(server)s: the connection was closed"), {"server": self._address.name}
+                )
+            )
             raise
         except MnesisError as error:
             self._fail(error)
@@ -252,7 +272,12 @@ class Connection:
                 self._problem = f"it did not answer within {CONNECT_SECONDS:g} seconds"
             elif isinstance(cause, MCPError) and cause.code == types.CONNECTION_CLOSED:
                 self._problem = ENDED
-            self._fail(ToolServerUnreachable(f"{self._address.name}: {self._problem}"))
+            self._fail(
+                ToolServerUnreachable(
+                    gettext_noop("%(server)s: %(reason)s"),
+                    {"server": self._address.name, "reason": self._problem},
+                )
+            )
         finally:
             self._closing.set()
 
@@ -314,7 +339,10 @@ async def list_tools(address: ServerAddress, *, errors: Errors = subprocess.DEVN
         async with asyncio.timeout(LIST_SECONDS):
             return await connection.ask(_list_all_pages)
     except TimeoutError:
-        raise ToolServerUnreachable(f"{address.name} did not list its tools within {LIST_SECONDS:g} seconds") from None
+        raise ToolServerUnreachable(
+            gettext_noop("%(server)s did not list its tools within %(seconds)s seconds"),
+            {"server": address.name, "seconds": f"{LIST_SECONDS:g}"},
+        ) from None
     finally:
         await connection.close()
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from time import monotonic
 
+from django.utils.translation import gettext_noop
+
 from agents_app.tools.memory.reach import Family, Paths, find, load_paths, wanted_id
 from compaction_app.queries import covering_summaries, load_summary, within_summary
 from files_app.queries import list_files, load_file_reference, search_file, versions_of
@@ -121,7 +123,7 @@ def _scopes(family: Family, asked: Asked) -> list[Scope]:
 def _place_of(cursor: str, sessions: int) -> tuple[int, str | None]:
     session, _, rest = (cursor.strip() or "0:").partition(":")
     if not (session.isascii() and session.isdecimal() and len(session) < 4 and int(session) < sessions):
-        raise InvalidRequest("cursor must be the one that the page before ended with", field="cursor")
+        raise InvalidRequest(gettext_noop("cursor must be the one that the page before ended with"), field="cursor")
     return int(session), rest or None
 
 
@@ -250,7 +252,7 @@ def grep_files(family: Family, pattern: str, *, mode: Mode, file_id: str, limit:
     if file_id:
         named = find(family, file_id)
         if named.kind != "file":
-            raise InvalidRequest("file_id must be the id of a file (file_…)", field="file_id")
+            raise InvalidRequest(gettext_noop("file_id must be the id of a file (file_…)"), field="file_id")
         files = iter([load_file_reference(named.id, session_id=named.session_id)])
     found: list[FileSearch] = []
     left, searched, skipped, following = min(max(limit, 1), LARGEST_PAGE), 0, 0, ""
@@ -289,7 +291,7 @@ def _iterate_files(family: Family, begin: str) -> Iterator[FileReference]:
         with suppress(NotFound):
             first = load_file_reference(begin, owner_id=family.owner_id)
         if first is None or first.session_id not in sessions:
-            raise InvalidRequest("cursor must be the one that the page before ended with", field="cursor")
+            raise InvalidRequest(gettext_noop("cursor must be the one that the page before ended with"), field="cursor")
         yield first
         sessions = sessions[sessions.index(first.session_id) :]
     for session_id in sessions:

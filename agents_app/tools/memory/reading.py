@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import assert_never
 
+from django.utils.translation import gettext_noop
+
 from agents_app.queries import list_items
 from agents_app.queries import load_run as load_map
 from agents_app.tools.memory.reach import Found, Paths, find, load_family, load_paths, wanted_id
@@ -302,7 +304,7 @@ def read(found: Found, *, offset: int, limit: int, first_line: int = 0) -> str:
     :raises InvalidRequest: what has this id holds no text, or no lines.
     """
     if first_line > 0 and found.kind != "file":
-        raise InvalidRequest("first_line is for files; offset reads on here", field="first_line")
+        raise InvalidRequest(gettext_noop("first_line is for files; offset reads on here"), field="first_line")
     match found.kind:
         case "msg":
             message, paths = load_message(found.id, session_id=found.session_id), load_paths(found.session_id)
@@ -322,7 +324,11 @@ def read(found: Found, *, offset: int, limit: int, first_line: int = 0) -> str:
                 return read_numbered(found, first_line=first_line, limit=limit)
             return read_file(found, offset=offset, limit=limit)
         case _:
-            raise InvalidRequest(f"{found.id} holds no text of its own; lcm_describe tells what it is", field="id")
+            raise InvalidRequest(
+                gettext_noop("%(id)s holds no text of its own; lcm_describe tells what it is"),
+                {"id": found.id},
+                field="id",
+            )
 
 
 def show_again(found: Found, context: ToolContext) -> Shown | None:
@@ -465,7 +471,9 @@ def expand_for_sub_agent(context: ToolContext, summary_id: str, *, cursor: int) 
         raise PermissionDenied(MAIN_AGENT)
     found = find(family, wanted_id(summary_id))
     if found.kind != "sum":
-        raise InvalidRequest(f"{found.id} is no summary; lcm_read reads it", field="summary_id")
+        raise InvalidRequest(
+            gettext_noop("%(id)s is no summary; lcm_read reads it"), {"id": found.id}, field="summary_id"
+        )
     allowance = session_config(session_queries.load_session(context.session_id).config).delegation.expand_tokens
     calls = session_queries.tool_outputs(context.session_id, "lcm_expand").values()
     # A call that runs beside this one is counted as a full page; this one is too, and may have its own page.
@@ -473,8 +481,10 @@ def expand_for_sub_agent(context: ToolContext, summary_id: str, *, cursor: int) 
     left += PAGE_TOKENS if None in calls else 0
     if left <= LEFT_OVER:
         raise InvalidRequest(
-            f"the allowance of {allowance:,} tokens for lcm_expand is used up. Answer with what you have; "
-            "lcm_grep and lcm_read are still there"
+            gettext_noop(
+                "the allowance of %(allowance)s tokens for lcm_expand is used up. Answer with what you have; lcm_grep and lcm_read are still there"
+            ),
+            {"allowance": allowance},
         )
     return expand(found, cursor=cursor, tokens=min(PAGE_TOKENS, left))
 

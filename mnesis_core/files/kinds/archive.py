@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Literal
 
-from mnesis_core.errors import InvalidRequest, RequestTooLarge, gettext_noop
+from mnesis_core.errors import InvalidRequest, Phrase, RequestTooLarge, gettext_noop
 from mnesis_core.files.detection import zip_list
 from mnesis_core.files.source import Findings, Source, Unreadable, counted, listed, shown
 
@@ -168,7 +168,11 @@ class ZipMembers:
             if info.is_dir():
                 continue
             if problem := _problem(name, is_link=stat.S_ISLNK(info.external_attr >> 16)):
-                raise InvalidRequest(f"{shown(name)} in the zip archive is {problem}", field="file")
+                raise InvalidRequest(
+                    gettext_noop("%(name)s in the zip archive is %(reason)s"),
+                    {"name": shown(name), "reason": problem},
+                    field="file",
+                )
             if name in self._infos:
                 raise InvalidRequest(
                     gettext_noop("%(name)s is in the zip archive twice"), {"name": shown(name)}, field="file"
@@ -274,10 +278,12 @@ def _tar(source: Source, title: str, file: Any, mode: Literal["r:", "r|"]) -> Fi
 
 def _problem(name: str, *, is_link: bool, target: str = "") -> str:
     if is_link:
-        return f"a link to {shown(target)}" if target else "a link"
+        if target:
+            return Phrase(gettext_noop("a link to %(target)s"), {"target": shown(target)})
+        return Phrase(gettext_noop("a link"))
     if name.startswith(("/", "\\")) or name[1:2] == ":":
-        return "an absolute path"
-    return "leaves its folder" if ".." in name.replace("\\", "/").split("/") else ""
+        return Phrase(gettext_noop("an absolute path"))
+    return Phrase(gettext_noop("leaves its folder")) if ".." in name.replace("\\", "/").split("/") else ""
 
 
 def _lines(title: str, entries: list[_Entry], packed: int) -> list[str]:

@@ -179,3 +179,17 @@ def test_charts_come_after_the_list(inspector: Client, anna: User) -> None:
     for text in ("person:nobody", "after:2026-11-19 before:2026-11-10", "after:2001-01-01"):
         assert inspector.get("/observe/numbers/", {"q": text}).status_code == 200
     assert inspector.get("/observe/numbers/", {"q": "modell:x"}).status_code == 422
+
+
+def test_how_a_session_began_is_said_in_the_readers_language(inspector: Client, anna: User) -> None:
+    for origin in ("task", "import:chatgpt", "responses"):
+        new_session(anna, origin=origin)
+    asked = {"column": ["person", "origin"]}
+    english = page(inspector, **asked)
+    assert ">task<" in english
+    assert ">import:chatgpt<" in english
+    answer = inspector.get("/observe/", asked, headers={"Accept-Language": "de"})
+    german = unescape(answer.content.decode())
+    for said in (">Aufgabe<", ">Import: chatgpt<", ">responses<", "Nur origin:task", "Nur origin:import:chatgpt"):
+        assert said in german
+    assert ">task<" not in german

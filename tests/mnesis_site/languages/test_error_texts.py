@@ -6,22 +6,29 @@ from html import unescape
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
+from django.urls import reverse
 from django.utils import translation
 
+from agents_app.turns import lifecycle
 from audit_app.tasks import run_import
-from mnesis_core.errors import InvalidRequest, MnesisError
+from mnesis_core.errors import InvalidRequest, MnesisError, ModelRefusedRequest
 from mnesis_core.turns.mcp_servers import ServerAddress
+from sessions_app.database.threads import db
+from sessions_app.models import LanguageModel
 from sessions_app.pages.formats import error_text
 from sessions_app.templatetags.sessions import kept_error
 from tests.agents_app.tools.mcp.test_mcp_admin import filled
+from tests.sessions_app.llm.test_models_page import ENTERED
 from tests.support.people.cast import ada, inspector
 from tests.support.people.pages import browser, reader
+from tests.support.people.story import alice, quiet_runner, say, script
 
 pytestmark = pytest.mark.django_db
 
-__all__ = ["ada", "browser", "inspector", "reader"]
+__all__ = ["ada", "alice", "browser", "inspector", "quiet_runner", "reader", "script"]
 
 GERMAN = {"Accept-Language": "de"}
 OF_A_PAGE = {"Mnesis-Language": "de"}
@@ -94,6 +101,123 @@ def test_an_error_that_the_record_keeps_is_in_german_if_it_names_no_values() -> 
         assert kept_error("Not found.") == "Nicht gefunden."
         assert kept_error("Not found: \u202e %(name)s 100%%") == "Not found: ⟨U+202E⟩ %(name)s 100%%"
         assert kept_error(None) == kept_error("") == ""
+
+
+# What the record keeps, and what else was put together in English.
+
+KEPT = [
+    (
+        "No model server answers at tide.example. Check the model's address, and that its server runs.",
+        "Unter tide.example antwortet kein Modellserver. Prüfen Sie die Adresse des Modells, und ob sein Server läuft.",
+    ),
+    (
+        'The provider refused the request. The provider says: "no. such tide"',
+        "Der Anbieter hat die Anfrage abgelehnt. Der Anbieter sagt: „no. such tide“",
+    ),
+    (
+        "The model said nothing for 2.5 seconds. Try again, or choose another model.",
+        "Das Modell hat 2,5 Sekunden lang nichts gesagt. Versuchen Sie es noch einmal, oder wählen Sie ein anderes Modell.",
+    ),
+    (
+        "The input has more than 10,000 items.",
+        "Die Eingabe hat mehr als 10.000 Einträge.",
+    ),
+    (
+        "3 x unreadable lines are kept as text: it is not JSON",
+        "3 × unlesbare Zeilen bleiben als Text erhalten: es ist kein JSON",
+    ),
+    (
+        "effort cannot be asked of demo: the nearest that the model takes is high.",
+        "effort lässt sich von demo nicht verlangen: am nächsten kommt, was das Modell annimmt: high.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("english", "shown"), KEPT)
+def test_a_kept_error_is_in_german_with_its_values(english: str, shown: str) -> None:
+    assert kept_error(english) == english
+    with translation.override("de"):
+        assert kept_error(english) == shown
+
+
+def test_what_others_said_is_kept_behind_the_sentence_of_its_code() -> None:
+    with translation.override("de"):
+        assert kept_error("The config is missing") == "The config is missing"
+        assert kept_error("the tide", "MODEL_ERROR") == "Der Modellaufruf ist fehlgeschlagen. the tide"
+        assert kept_error("the tide", "OF_ANOTHER_VERSION") == "the tide"
+        assert kept_error("", "MODEL_ERROR") == ""
+        assert kept_error("a " * 5_000) == "a " * 5_000
+    assert kept_error("the tide", "MODEL_ERROR") == "the tide"
+
+
+def test_a_kept_value_is_no_text() -> None:
+    hostile = HOSTILE.replace("\x00", "").replace("\u202e", "")
+    with translation.override("de"):
+        assert kept_error(f"No model server answers at {hostile}.") == f"Unter {hostile} antwortet kein Modellserver."
+
+
+async def test_a_failed_turn_is_told_in_german(alice: User, script: Any) -> None:
+    says = 'The provider refused the request. The provider says: "no tide"'
+    script(ModelRefusedRequest(says))
+    session = await db(lifecycle.create_session, owner=alice)
+    turn = await say(session, "Tide?")
+    assert turn.error_message == says
+    client = Client()
+    await db(client.force_login, alice)
+    for path in (f"/sessions/{session.id}/", reverse("inspect-turn", args=[session.id, turn.id])):
+        page = await db(german, client, path)
+        assert "Der Anbieter hat die Anfrage abgelehnt. Der Anbieter sagt: „no tide“" in page, path
+        assert says not in page, path
+
+
+def test_an_import_tells_in_german_what_was_odd(browser: Client, settings: Any, tmp_path: Any) -> None:
+    settings.MNESIS = settings.MNESIS | {"UPLOAD_FOLDER": tmp_path}
+    lines = '{"messages": [{"role": "user", "content": "Tide?"}]}\n{broken\n'
+    file = SimpleUploadedFile("tides.jsonl", lines.encode())
+    sent = browser.post("/api/sessions/import", {"file": [file]}).json()
+    run_import(sent["id"])
+    page = german(browser, f"/import/{sent['id']}/")
+    assert "unlesbare Datensätze bleiben als Text erhalten: es ist kein JSON" in page
+    assert "are kept as text" not in page
+
+
+# What forms say of parameters and defaults.
+
+
+@pytest.mark.parametrize(
+    ("parameters", "shown"),
+    [
+        ('{"temperature": 5}', "Parameters.temperature muss eine Zahl zwischen 0 und 2 sein."),
+        ('{"seed": 1.5}', "Parameters.seed muss eine ganze Zahl zwischen -9.007.199.254.740.991 und"),
+        ('{"colour": 1}', "Parameters.colour ist kein Parameter; bekannt sind hier: temperature, "),
+        ('{"stop": ["", ""]}', "Parameters.stop darf aus höchstens 4 Texten von 1 bis 100 Zeichen bestehen."),
+        ('{"temperature": NaN}', "Geben Sie ein JSON-Objekt ein: NaN ist kein JSON."),
+        (
+            '{"temperature": 0.5}',
+            "Temperature lässt sich von diesem Modell nicht verlangen: das Modell nimmt es nicht an.",
+        ),
+    ],
+)
+def test_a_form_of_a_model_refuses_parameters_in_german(inspector: Client, parameters: str, shown: str) -> None:
+    sent = ENTERED | {"litellm_model": "demo/chat", "parameters": parameters}
+    assert shown in german(inspector, "/models/add/", sent)
+
+
+def test_the_check_of_a_model_is_told_in_german(inspector: Client) -> None:
+    LanguageModel.objects.create(
+        alias="big", litellm_model="openai/gpt-4o", context_window=8_000, max_output_tokens=1_000
+    )
+    inspector.post("/models/big/check/", headers=GERMAN)
+    page = german(inspector, "/models/")
+    assert "Das Modell 'big' hat keinen Schlüssel" in page.replace("„", "'").replace("“", "'")
+    assert "has no key" not in page
+
+
+@pytest.mark.parametrize(("path", "shown"), [("assistants", "Ein Assistent"), ("projects", "Ein Projekt")])
+def test_defaults_are_refused_in_german(browser: Client, path: str, shown: str) -> None:
+    sent = {"name": "Pilot", "config": {"budget": {}}}
+    error = refused(browser, f"/api/{path}", sent, **OF_A_PAGE)
+    assert error["message"].startswith(f"{shown} legt parameters, turn, ")
 
 
 # What a script of a page is answered.
