@@ -11,6 +11,7 @@ from django.db.models import F, QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html_join
+from django.utils.translation import gettext, gettext_lazy, gettext_noop
 
 from agents_app.models import InboxMessage, McpServer, OperatorItem, OperatorRun, OperatorTry
 from agents_app.queries import server_of
@@ -31,16 +32,19 @@ from sessions_app.admin.read_only import (
 from sessions_app.admin.records import PortalAdmin, set_or_not
 from sessions_app.record.timeline_queries import SessionHeading, load_heading
 
-ERROR_KINDS = fixed_filter("error_kind", "kind of error", tuple(ErrorKind))
+ERROR_KINDS = fixed_filter("error_kind", gettext_noop("kind of error"), tuple(ErrorKind))
 
 
 @admin.register(InboxMessage)
 class InboxMessageAdmin(ReadOnlyAdmin):
     list_display = ("shown_id", "in_session", "sender_id", "kind", "hops", "turn_id", "created")
-    list_filter = (presence_filter("turn", "taken"), fixed_filter("kind", "kind", tuple(MessageKind)))
+    list_filter = (
+        presence_filter("turn", gettext_noop("taken")),
+        fixed_filter("kind", gettext_noop("kind"), tuple(MessageKind)),
+    )
     link_lookups = ("session", "turn")
     session_ordering = ("seq",)
-    texts = (TextColumn(name="text", label="Text"),)
+    texts = (TextColumn(name="text", label=gettext_noop("Text")),)
 
 
 @admin.register(OperatorRun)
@@ -49,18 +53,21 @@ class OperatorRunAdmin(ReadOnlyAdmin):
         "shown_id", "in_session", "kind", "state", "reason", "item_count", "completed_count", "failed_count", "try_count",
         "cost_micros", "created",
     )  # fmt: skip
-    list_filter = (fixed_filter("state", "state", tuple(RunState)), fixed_filter("kind", "kind", tuple(OperatorKind)))
+    list_filter = (
+        fixed_filter("state", gettext_noop("state"), tuple(RunState)),
+        fixed_filter("kind", gettext_noop("kind"), tuple(OperatorKind)),
+    )
     session_ordering = ("pk",)
     texts = (
-        TextColumn(name="spec", label="What was asked", pretty=True),
-        TextColumn(name="error_message", label="Error"),
+        TextColumn(name="spec", label=gettext_noop("What was asked"), pretty=True),
+        TextColumn(name="error_message", label=gettext_noop("Error")),
     )
 
     def page(self, request: HttpRequest, row: OperatorRun) -> dict[str, Any]:
         links = [
-            ("Its items", list_url(OperatorItem, run=row.id), row.item_count),
-            ("Items that failed", list_url(OperatorItem, run=row.id, state=ItemState.FAILED), None),
-            ("Attempts", list_url(OperatorTry, run=row.id), row.try_count),
+            (gettext("Its items"), list_url(OperatorItem, run=row.id), row.item_count),
+            (gettext("Items that failed"), list_url(OperatorItem, run=row.id, state=ItemState.FAILED), None),
+            (gettext("Attempts"), list_url(OperatorTry, run=row.id), row.try_count),
         ]
         files = (("Its input", row.input_file_id), ("Its output", row.output_file_id))
         page = "admin:files_app_filereference_change"
@@ -73,28 +80,28 @@ class OperatorItemAdmin(ReadOnlyAdmin):
         "number", "run_id", "state", "attempts", "error_kind", "tokens_input", "tokens_output", "cost_micros",
         "duration_ms",
     )  # fmt: skip
-    list_filter = (fixed_filter("state", "state", tuple(ItemState)), ERROR_KINDS)
-    search_help_text = "The id of a run"
+    list_filter = (fixed_filter("state", gettext_noop("state"), tuple(ItemState)), ERROR_KINDS)
+    search_help_text = gettext_lazy("The id of a run")
     related = ()
     link_lookups = ("run", "number")
-    texts = (TextColumn(name="error", label="Error"),)
+    texts = (TextColumn(name="error", label=gettext_noop("Error")),)
 
     session_ordering, ordered_within = ("number",), "run"
 
     def found(self, rows: QuerySet[Any], term: str) -> QuerySet[Any]:
         return rows.filter(run_id=term) if is_id(term) else rows.none()
 
-    title = "Item {row.number} · {row.state}"
+    title = gettext_noop("Item {row.number} · {row.state}")
 
     def heading_of(self, row: OperatorItem) -> SessionHeading | None:
         session_id = OperatorRun.objects.filter(pk=row.run_id).values_list("session_id", flat=True).first()
         return load_heading(session_id or "")
 
     def page(self, request: HttpRequest, row: OperatorItem) -> dict[str, Any]:
-        links = [("Attempts", list_url(OperatorTry, run=row.run_id, item=row.number), None)]
+        links = [(gettext("Attempts"), list_url(OperatorTry, run=row.run_id, item=row.number), None)]
         if row.child_session_id:
             url = reverse("admin:sessions_app_session_change", args=[quote(row.child_session_id)])
-            links.append(("Its session", url, None))
+            links.append((gettext("Its session"), url, None))
         return {"links": links}
 
 
@@ -106,10 +113,13 @@ class OperatorTryAdmin(ReadOnlyAdmin):
     )  # fmt: skip
     list_filter = ("accepted", ERROR_KINDS)
     link_lookups = ("session", "run", "item")
-    texts = (TextColumn(name="output", label="Answer"), TextColumn(name="error", label="Error"))
+    texts = (
+        TextColumn(name="output", label=gettext_noop("Answer")),
+        TextColumn(name="error", label=gettext_noop("Error")),
+    )
 
     session_ordering, ordered_within = ("item", "number"), "run"
-    title = "Try {row.number} at item {row.item}"
+    title = gettext_noop("Try {row.number} at item {row.item}")
 
 
 @admin.register(McpServer)
@@ -118,13 +128,13 @@ class McpServerAdmin(PortalAdmin):
     list_display = (
         "name", "place", "count", "state", "needs_approval", "trust_annotations", "created_at", "removed_at",
     )  # fmt: skip
-    list_filter = (presence_filter("removed_at", "removed"),)
-    search_help_text = "A name"
+    list_filter = (presence_filter("removed_at", gettext_noop("removed")),)
+    search_help_text = gettext_lazy("A name")
     ordering = (F("removed_at").desc(nulls_first=True), "name")  # type: ignore[assignment]
     hidden = ("argv", "secrets", "listing", "read_only_tools", "problem")
-    place = column("Place", lambda row: excerpt(row.url or shlex.join(row.argv), 80))
-    count = column("Tools", lambda row: len(server_of(row).listing.tools))
-    state = column("State", lambda row: _state(row))
+    place = column(gettext_noop("Place"), lambda row: excerpt(row.url or shlex.join(row.argv), 80))
+    count = column(gettext_noop("Tools"), lambda row: len(server_of(row).listing.tools))
+    state = column(gettext_noop("State"), lambda row: _state(row))
 
     def facts(self, row: McpServer) -> list[Fact]:
         server = server_of(row)

@@ -1,10 +1,11 @@
 from django.apps import AppConfig
 from django.core.checks import register
+from django.utils.translation import gettext_lazy as _
 
 
 class AgentsConfig(AppConfig):
     name = "agents_app"
-    verbose_name = "Agents and tools"
+    verbose_name = _("Agents and tools")
 
     def ready(self) -> None:
         from django_q.signals import post_spawn

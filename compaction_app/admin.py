@@ -13,6 +13,7 @@ from django.shortcuts import get_object_or_404, redirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
+from django.utils.translation import gettext, gettext_noop
 from django.views.decorators.gzip import gzip_page
 
 from compaction_app import models
@@ -67,7 +68,7 @@ SEES_CONTEXT = (
     "sessions_app.view_contextitem", "sessions_app.view_message", "sessions_app.view_messagepart",
     "compaction_app.view_summarynode",
 )  # fmt: skip
-LEVELS = fixed_filter("level", "level", ("1", "2", "3"))
+LEVELS = fixed_filter("level", gettext_noop("level"), ("1", "2", "3"))
 
 
 @admin.register(CompactionRun)
@@ -79,20 +80,23 @@ class CompactionRunAdmin(ReadOnlyAdmin):
     list_filter = (
         "state",
         "trigger",
-        fixed_filter("outcome", "outcome", tuple(Outcome)),
-        fixed_filter("level", "level", ("0", "1", "2", "3")),
+        fixed_filter("outcome", gettext_noop("outcome"), tuple(Outcome)),
+        fixed_filter("level", gettext_noop("level"), ("0", "1", "2", "3")),
     )
     session_ordering = ("pk",)
-    texts = (TextColumn(name="error_message", label="Error"), TextColumn(name="summary_ids", label="Summaries written"))
+    texts = (
+        TextColumn(name="error_message", label=gettext_noop("Error")),
+        TextColumn(name="summary_ids", label=gettext_noop("Summaries written")),
+    )
 
     def page(self, request: HttpRequest, row: CompactionRun) -> dict[str, Any]:
         links: list[Any] = [
-            ("Its summaries", list_url(SummaryNode, run=row.id), None),
-            ("Attempts", list_url(SummaryTry, run=row.id), None),
+            (gettext("Its summaries"), list_url(SummaryNode, run=row.id), None),
+            (gettext("Attempts"), list_url(SummaryTry, run=row.id), None),
         ]
         if row.end_seq is not None:
             url = reverse("admin:inspect_context", args=[row.session_id], query={"at": row.end_seq})
-            links.append(("The context when it ended", url, None))
+            links.append((gettext("The context when it ended"), url, None))
         return {"links": links}
 
 
@@ -106,9 +110,9 @@ class SummaryTryAdmin(ReadOnlyAdmin):
     link_lookups = ("session", "run", "summary_id")
     session_ordering = ("pk",)
     texts = (
-        TextColumn(name="text", label="Reply"),
-        TextColumn(name="reasoning", label="Reasoning"),
-        TextColumn(name="tool_calls", label="Tool calls"),
+        TextColumn(name="text", label=gettext_noop("Reply")),
+        TextColumn(name="reasoning", label=gettext_noop("Reasoning")),
+        TextColumn(name="tool_calls", label=gettext_noop("Tool calls")),
     )
 
 
@@ -121,8 +125,11 @@ class SummaryPreviewAdmin(ReadOnlyAdmin):
     list_filter = ("model",)
     link_lookups = ("session", "summary", "batch_id")
     session_ordering = ("pk",)
-    texts = (TextColumn(name="text", label="Text"), TextColumn(name="source_ids", label="What was read"))
-    applied = column("Applied", lambda row: "yes" if row.is_applied else "")
+    texts = (
+        TextColumn(name="text", label=gettext_noop("Text")),
+        TextColumn(name="source_ids", label=gettext_noop("What was read")),
+    )
+    applied = column(gettext_noop("Applied"), lambda row: "yes" if row.is_applied else "")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         revision = SummaryNode.objects.filter(id=OuterRef("pk"))
@@ -134,10 +141,10 @@ class SummaryPreviewAdmin(ReadOnlyAdmin):
 
     def page(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         lines = difference(row.summary.text, row.text)
-        links = [("All that is applied together", list_url(SummaryPreview, batch_id=row.batch_id), None)]
+        links = [(gettext("All that is applied together"), list_url(SummaryPreview, batch_id=row.batch_id), None)]
         if row.is_applied:
-            links.append(("The revision", record_url(SummaryNode, row.id), None))
-        label = "Difference from the summary whose place it would take"
+            links.append((gettext("The revision"), record_url(SummaryNode, row.id), None))
+        label = gettext("Difference from the summary whose place it would take")
         return {"links": links, "more_texts": [show_text("\n".join(lines) or "The same text.", label=label)]}
 
 
@@ -152,7 +159,7 @@ class ReflectionAdmin(ReadOnlyAdmin):
     session_ordering = ("pk",)
 
     def page(self, request: HttpRequest, row: Any) -> dict[str, Any]:
-        return {"links": [("Facts that it found", list_url(models.Fact, reflection=row.id), None)]}
+        return {"links": [(gettext("Facts that it found"), list_url(models.Fact, reflection=row.id), None)]}
 
 
 @admin.register(Claim)
@@ -163,7 +170,10 @@ class ClaimAdmin(ReadOnlyAdmin):
     list_filter = ("support", "method")
     link_lookups = ("session", "summary")
     session_ordering = ("pk",)
-    texts = (TextColumn(name="places", label="Rests on"), TextColumn(name="missing", label="Not said there"))
+    texts = (
+        TextColumn(name="places", label=gettext_noop("Rests on")),
+        TextColumn(name="missing", label=gettext_noop("Not said there")),
+    )
 
 
 @admin.register(models.Fact)
@@ -176,20 +186,23 @@ class FactAdmin(ReadOnlyAdmin):
     list_filter = (
         "kind",
         "method",
-        presence_filter("superseded_seq", "superseded"),
-        presence_filter("withdrawn_seq", "withdrawn"),
+        presence_filter("superseded_seq", gettext_noop("superseded")),
+        presence_filter("withdrawn_seq", gettext_noop("withdrawn")),
         "ban",
         "held_for",
     )
     session_ordering = ("pk",)
-    texts = (TextColumn(name="statement", label="Statement"), TextColumn(name="subject", label="Subject"))
+    texts = (
+        TextColumn(name="statement", label=gettext_noop("Statement")),
+        TextColumn(name="subject", label=gettext_noop("Subject")),
+    )
     state = column(
-        "State",
+        gettext_noop("State"),
         lambda row: state_of(superseded_seq=row.superseded_seq, withdrawn_seq=row.withdrawn_seq, ban=row.ban).value,
     )
 
     def page(self, request: HttpRequest, row: Any) -> dict[str, Any]:
-        return {"links": [("What it quotes", list_url(FactSource, fact=row.id), None)]}
+        return {"links": [(gettext("What it quotes"), list_url(FactSource, fact=row.id), None)]}
 
 
 @admin.register(FactSource)
@@ -205,11 +218,11 @@ class SummaryNodeAdmin(ReadOnlyAdmin):
         "shown_id", "in_session", "kind", "depth", "level", "messages", "token_count", "source_tokens", "superseded_seq",
         "freshness", "created",
     )  # fmt: skip
-    list_filter = ("kind", LEVELS, "model", presence_filter("superseded_seq", "superseded"), "freshness")
+    list_filter = ("kind", LEVELS, "model", presence_filter("superseded_seq", gettext_noop("superseded")), "freshness")
     link_lookups = ("session", "run")
     session_ordering = ("pk",)
-    texts = (TextColumn(name="text", label="Text"),)
-    messages = column("Stands for", lambda row: _span(row), "first_seq")
+    texts = (TextColumn(name="text", label=gettext_noop("Text")),)
+    messages = column(gettext_noop("Stands for"), lambda row: _span(row), "first_seq")
 
     def page_title(self, row: SummaryNode) -> str:
         return f"{row.kind.capitalize()} summary of {_span(row)}"
@@ -226,8 +239,8 @@ class SummaryNodeAdmin(ReadOnlyAdmin):
         return {
             "page": page,
             "groups": [
-                ("Revisions", [_revision(node) for node in graph.history(row.id) if node.id != row.id]),
-                ("Summaries that stand for this one", [_revision(node) for node in graph.parents(row.id)]),
+                (gettext("Revisions"), [_revision(node) for node in graph.history(row.id) if node.id != row.id]),
+                (gettext("Summaries that stand for this one"), [_revision(node) for node in graph.parents(row.id)]),
                 (
                     f"Sources ({page.paginator.count:,})",
                     [
@@ -237,9 +250,9 @@ class SummaryNodeAdmin(ReadOnlyAdmin):
                 ),
             ],
             "links": [
-                ("Its previews", list_url(SummaryPreview, summary=row.id), None),
-                ("Its sentences", list_url(Claim, summary=row.id), None),
-                *([("How it was written", story, None)] if story else []),
+                (gettext("Its previews"), list_url(SummaryPreview, summary=row.id), None),
+                (gettext("Its sentences"), list_url(Claim, summary=row.id), None),
+                *([(gettext("How it was written"), story, None)] if story else []),
             ],
         }
 
@@ -371,10 +384,10 @@ def _context(request: HttpRequest, about: SessionHeading) -> dict[str, Any]:
         "measured": _measured(about.id),
         "tables": [*changes, ("", page.paginator.count, page.object_list)],
         "steps": [
-            ("Previous change", before),
-            ("Previous event", seq - 1 if seq > 0 else None),
-            ("Next event", seq + 1 if seq < about.event_seq else None),
-            ("Next change", after),
+            (gettext("Previous change"), before),
+            (gettext("Previous event"), seq - 1 if seq > 0 else None),
+            (gettext("Next event"), seq + 1 if seq < about.event_seq else None),
+            (gettext("Next change"), after),
         ],
     }
 

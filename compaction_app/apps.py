@@ -1,11 +1,12 @@
 """Compaction as an app: its summaries can be searched within limits, and it keeps the facts of imported transcripts."""
 
 from django.apps import AppConfig
+from django.utils.translation import gettext_lazy as _
 
 
 class CompactionConfig(AppConfig):
     name = "compaction_app"
-    verbose_name = "Compaction"
+    verbose_name = _("Compaction")
 
     def ready(self) -> None:
         # Here, not above: apps.py is read before any model can be made.

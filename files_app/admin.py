@@ -8,6 +8,7 @@ from django.contrib import admin
 from django.contrib.admin.utils import quote
 from django.http import HttpRequest
 from django.urls import reverse
+from django.utils.translation import gettext, gettext_noop
 
 from files_app.models import FileReference
 from mnesis_core.text import excerpt
@@ -20,14 +21,14 @@ MOST_LINKS = 20
 @admin.register(FileReference)
 class FileReferenceAdmin(ReadOnlyAdmin):
     list_display = ("shown_id", "in_session", "shown_path", "file_type", "size", "token_count", "created")
-    list_filter = (presence_filter("exploration_summary", "explored"),)
+    list_filter = (presence_filter("exploration_summary", gettext_noop("explored")),)
     link_lookups = ("session", "content_id")
     session_ordering = ("added_seq",)
     texts = (
-        TextColumn(name="exploration_summary", label="What it holds"),
-        TextColumn(name="exploration", label="How it was explored"),
+        TextColumn(name="exploration_summary", label=gettext_noop("What it holds")),
+        TextColumn(name="exploration", label=gettext_noop("How it was explored")),
     )
-    shown_path = column("Path", lambda row: excerpt(row.path, 80) or "—")
+    shown_path = column(gettext_noop("Path"), lambda row: excerpt(row.path, 80) or "—")
 
     def page(self, request: HttpRequest, row: FileReference) -> dict[str, Any]:
         # Unlike readers, administrators see the files of deleted sessions, too.
@@ -43,5 +44,5 @@ class FileReferenceAdmin(ReadOnlyAdmin):
             for seq, role, id in messages_naming(row.id, session_id=row.session_id, limit=MOST_LINKS)
         ]
         same = FileReference.objects.filter(content_id=row.content_id).count()
-        alike = ("Files of this content", list_url(FileReference, content_id=row.content_id), same)
+        alike = (gettext("Files of this content"), list_url(FileReference, content_id=row.content_id), same)
         return {"links": [*versions, *naming, alike]}

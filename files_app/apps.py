@@ -1,11 +1,12 @@
 """Files outside the context, as an app."""
 
 from django.apps import AppConfig
+from django.utils.translation import gettext_lazy as _
 
 
 class FilesConfig(AppConfig):
     name = "files_app"
-    verbose_name = "Files"
+    verbose_name = _("Files")
 
     def ready(self) -> None:
         # Imported here, since apps.py is loaded before any model can be defined.

@@ -17,8 +17,11 @@ class SiteConfig(AppConfig):
     name = "mnesis_site"
 
     def ready(self) -> None:
-        from mnesis_site.sign_in import note_sign_in  # it imports models, which are not there before
+        # Both import models, which are not there before.
+        from mnesis_site.languages.table_names import translate_names
+        from mnesis_site.sign_in import note_sign_in
 
+        translate_names()
         user_logged_in.connect(note_sign_in)
 
 

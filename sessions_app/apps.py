@@ -4,11 +4,12 @@ from django.apps import AppConfig
 from django.conf import settings
 from django.db.backends.signals import connection_created
 from django.db.models.signals import post_migrate, post_save, pre_migrate
+from django.utils.translation import gettext_lazy as _
 
 
 class SessionsConfig(AppConfig):
     name = "sessions_app"
-    verbose_name = "The record"
+    verbose_name = _("The record")
 
     def ready(self) -> None:
         # Here, not above: both import models, and apps.py is read before any model can be made.

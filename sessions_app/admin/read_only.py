@@ -23,6 +23,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.http import content_disposition_header
 from django.utils.safestring import SafeString
 from django.utils.text import capfirst
+from django.utils.translation import gettext, gettext_lazy, gettext_noop
 
 from mnesis_core.records import is_id
 from mnesis_core.text import ESCAPE, decode_text, encode_text, excerpt, printable, visible_runs
@@ -91,7 +92,7 @@ def show_text(text: str, *, label: str, length: int | None = None, pretty: bool 
         with suppress(ValueError, RecursionError):
             indented = _dump(json.loads(text))
     return ShownText(
-        label=label,
+        label=gettext(label),
         exact=marked(text[:FOLD_CHARACTERS]),
         pretty=None if indented == text else marked(indented),
         length=whole,
@@ -153,7 +154,7 @@ def facts_of(row: Model, *, hidden: Collection[str]) -> list[Fact]:
         if value is None or value == "":
             text = EMPTY
         elif isinstance(value, bool):
-            text = "yes" if value else "no"
+            text = gettext("yes") if value else gettext("no")
         elif isinstance(value, datetime):
             text = f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}.{value.microsecond // 1000:03d} UTC"
         else:
@@ -183,7 +184,7 @@ def _dump(value: Any) -> str:
 
 
 def column(title: str, value: Callable[[Any], Any], ordering: str | None = None) -> Callable[[Any, Any], Any]:
-    @admin.display(description=title, ordering=ordering)
+    @admin.display(description=gettext_lazy(title), ordering=ordering)
     def shown(self: Any, row: Any) -> Any:
         return value(row)
 
@@ -196,15 +197,15 @@ def fixed_filter(column: str, title: str, values: Iterable[str], *, parameter: s
 
 
 def presence_filter(column: str, title: str) -> Filter:
-    choices = [("yes", "Yes"), ("no", "No")]
+    choices = [("yes", gettext_lazy("Yes")), ("no", gettext_lazy("No"))]
     return _filter(title, title.replace(" ", "_"), choices, lambda value: {f"{column}__isnull": value == "no"})
 
 
 def _filter(
-    title: str, parameter: str, choices: list[tuple[str, str]], lookups: Callable[[str], dict[str, Any]]
+    title: str, parameter: str, choices: Sequence[tuple[str, Any]], lookups: Callable[[str], dict[str, Any]]
 ) -> Filter:
     class ChoiceFilter(admin.SimpleListFilter):
-        def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        def lookups(self, request: HttpRequest, model_admin: Any) -> Sequence[tuple[str, Any]]:
             return choices
 
         def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
@@ -213,7 +214,7 @@ def _filter(
                 return queryset
             return queryset.filter(**lookups(value)) if value in dict(choices) else queryset.none()
 
-    ChoiceFilter.title = title
+    ChoiceFilter.title = gettext_lazy(title)
     ChoiceFilter.parameter_name = parameter
     return ChoiceFilter
 
@@ -232,7 +233,7 @@ class ReadOnlyAdmin(ModelAdmin):
     list_per_page = 50
     ordering: ClassVar[tuple[str, ...]] = ("-pk",)
     search_fields = ("pk__exact",)  # shows the search box; get_search_results searches
-    search_help_text = "An id, or words from a session's title"
+    search_help_text = gettext_lazy("An id, or words from a session's title")
     change_list_template = "admin/inspector/list.html"
 
     # Long texts are never loaded for a list, folded on a page, and offered whole as a file.
@@ -270,9 +271,9 @@ class ReadOnlyAdmin(ModelAdmin):
         of_session = [f"session__{name}" for name in words]
         return rows.defer(*(text.name for text in self.texts), *(of_session if "session" in self.related else ()))
 
-    shown_id = column("Id", lambda row: str(row.pk), "pk")
-    in_session = column("Session", lambda row: excerpt(row.session.title, 40) or str(row.session_id))
-    created = column("Created (UTC)", lambda row: f"{row.created_at:%Y-%m-%d %H:%M:%S}", "created_at")
+    shown_id = column(gettext_noop("Id"), lambda row: str(row.pk), "pk")
+    in_session = column(gettext_noop("Session"), lambda row: excerpt(row.session.title, 40) or str(row.session_id))
+    created = column(gettext_noop("Created (UTC)"), lambda row: f"{row.created_at:%Y-%m-%d %H:%M:%S}", "created_at")
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
         return [name for name in self.list_display if name != "in_session" or "session" not in request.GET]
@@ -356,7 +357,9 @@ class ReadOnlyAdmin(ModelAdmin):
             look_over(request, may_look=True)
 
     def page_title(self, row: Any) -> str:
-        return self.title.format(row=row) or f"{capfirst(self.opts.verbose_name)} {row.pk}"
+        return (gettext(self.title) if self.title else "").format(
+            row=row
+        ) or f"{capfirst(self.opts.verbose_name)} {row.pk}"
 
     def heading_of(self, row: Any) -> SessionHeading | None:
         return load_heading(row.session_id) if hasattr(row, "session_id") else None

@@ -17,6 +17,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
+from django.utils.translation import gettext, gettext_lazy, gettext_noop
 
 from mnesis_core.actor import actor_in, describe_actor
 from mnesis_core.errors import InvalidRequest, NotFound
@@ -55,7 +56,12 @@ PARTS_PER_PAGE = 100
 PREVIEW = 100
 HEAD = 500  # characters of a body in which it names its actor
 OUTCOMES = ("complete", "incomplete", "broken", "failed", "cancelled")
-PLAIN_TEXTS = {"text": "Text", "reasoning": "Reasoning", "refusal": "Refusal", "patch": "Unified diff"}
+PLAIN_TEXTS = {
+    "text": gettext_noop("Text"),
+    "reasoning": gettext_noop("Reasoning"),
+    "refusal": gettext_noop("Refusal"),
+    "patch": gettext_noop("Unified diff"),
+}
 
 
 class OrganisationFilter(admin.SimpleListFilter):
@@ -74,11 +80,11 @@ class OrganisationFilter(admin.SimpleListFilter):
 @admin.register(models.Organisation)
 class OrganisationAdmin(ReadOnlyAdmin):
     list_display = ("slug", "name", "shown_id", "created")
-    search_help_text = "An id or a slug, or words from the name"
+    search_help_text = gettext_lazy("An id or a slug, or words from the name")
     ordering = ("created_at", "pk")
     related = ()
     link_lookups = ()
-    texts = (TextColumn(name="settings", label="Settings"),)
+    texts = (TextColumn(name="settings", label=gettext_noop("Settings")),)
 
     def found(self, rows: QuerySet[Any], term: str) -> QuerySet[Any]:
         return rows.filter(Q(pk=term) | Q(slug=term) | Q(name__icontains=term))
@@ -87,7 +93,7 @@ class OrganisationAdmin(ReadOnlyAdmin):
         return f"Organisation {row}"
 
     def page(self, request: HttpRequest, row: models.Organisation) -> dict[str, Any]:
-        return {"links": [("Its sessions", list_url(models.Session, organisation=row.pk), None)]}
+        return {"links": [(gettext("Its sessions"), list_url(models.Session, organisation=row.pk), None)]}
 
     def get_model_perms(self, request: HttpRequest) -> dict[str, bool]:
         return super().get_model_perms(request) if are_several() else {}
@@ -99,30 +105,30 @@ class SessionAdmin(ReadOnlyAdmin):
         "shown_title", "owner", "model", "last_turn", "messages", "turns", "events", "created", "origin", "marks",
     )  # fmt: skip
     list_filter = (
-        fixed_filter("last_turn_state", "state of the last turn", tuple(TurnState), parameter="state"),
+        fixed_filter("last_turn_state", gettext_noop("state of the last turn"), tuple(TurnState), parameter="state"),
         "origin",
         "model",
-        presence_filter("archived_at", "archived"),
-        presence_filter("deleted_at", "deleted"),
+        presence_filter("archived_at", gettext_noop("archived")),
+        presence_filter("deleted_at", gettext_noop("deleted")),
         OrganisationFilter,
     )
-    search_help_text = "An id (also of an import), or words from the title"
+    search_help_text = gettext_lazy("An id (also of an import), or words from the title")
     related = ("owner",)
     link_lookups = ("parent",)
     texts = (
-        TextColumn(name="system_prompt", label="System prompt"),
-        TextColumn(name="assistant_instructions", label="Instructions of its assistant"),
-        TextColumn(name="labels", label="Labels"),
-        TextColumn(name="config", label="Configuration"),
+        TextColumn(name="system_prompt", label=gettext_noop("System prompt")),
+        TextColumn(name="assistant_instructions", label=gettext_noop("Instructions of its assistant")),
+        TextColumn(name="labels", label=gettext_noop("Labels")),
+        TextColumn(name="config", label=gettext_noop("Configuration")),
     )
 
-    shown_title = column("Title", lambda row: excerpt(row.title, 80) or row.id, "title")
-    messages = column("Messages", lambda row: f"{row.message_seq:,}", "message_seq")
-    turns = column("Turns", lambda row: f"{row.turn_seq:,}", "turn_seq")
-    events = column("Events", lambda row: f"{row.event_seq:,}", "event_seq")
-    last_turn = column("Last turn", lambda row: row.last_turn_state or "")
+    shown_title = column(gettext_noop("Title"), lambda row: excerpt(row.title, 80) or row.id, "title")
+    messages = column(gettext_noop("Messages"), lambda row: f"{row.message_seq:,}", "message_seq")
+    turns = column(gettext_noop("Turns"), lambda row: f"{row.turn_seq:,}", "turn_seq")
+    events = column(gettext_noop("Events"), lambda row: f"{row.event_seq:,}", "event_seq")
+    last_turn = column(gettext_noop("Last turn"), lambda row: row.last_turn_state or "")
 
-    @admin.display(description="Marks")
+    @admin.display(description=gettext_lazy("Marks"))
     def marks(self, row: models.Session) -> str:
         is_temporary = row.began_temporary and row.kept_at is None
         marks = {
@@ -155,7 +161,7 @@ class SessionAdmin(ReadOnlyAdmin):
 
     def page(self, request: HttpRequest, row: models.Session) -> dict[str, Any]:
         children = models.Session.objects.filter(parent_id=row.id).count()
-        link = ("Sub-agent sessions", list_url(models.Session, parent=row.id), children)
+        link = (gettext("Sub-agent sessions"), list_url(models.Session, parent=row.id), children)
         return {"links": [link] if children else []}
 
     def get_urls(self) -> list[URLPattern]:
@@ -184,50 +190,50 @@ class TurnAdmin(ReadOnlyAdmin):
     session_ordering = ("seq",)
     is_numbered = True
     texts = (
-        TextColumn(name="error_message", label="Error"),
-        TextColumn(name="options", label="Options of this turn", pretty=True),
+        TextColumn(name="error_message", label=gettext_noop("Error")),
+        TextColumn(name="options", label=gettext_noop("Options of this turn"), pretty=True),
     )
 
-    title = "Turn {row.seq} · {row.state}"
+    title = gettext_noop("Turn {row.seq} · {row.state}")
 
     def page(self, request: HttpRequest, row: models.Turn) -> dict[str, Any]:
         links = [
-            ("Its messages", list_url(models.Message, session=row.session_id, turn=row.id), None),
-            ("Its model calls", list_url(models.ModelCall, session=row.session_id, turn=row.id), None),
+            (gettext("Its messages"), list_url(models.Message, session=row.session_id, turn=row.id), None),
+            (gettext("Its model calls"), list_url(models.ModelCall, session=row.session_id, turn=row.id), None),
         ]
         steps = address_of("inspect-turn", row.session_id, row.id)
-        return {"links": [*links, *([("Step by step", steps, None)] if steps else [])]}
+        return {"links": [*links, *([(gettext("Step by step"), steps, None)] if steps else [])]}
 
 
 @admin.register(models.Message)
 class MessageAdmin(ReadOnlyAdmin):
     list_display = ("seq", "in_session", "role", "preview", "model", "tokens", "outcome", "created")
     list_filter = (
-        fixed_filter("role", "role", ("system", "user", "assistant")),
-        fixed_filter("outcome", "outcome", OUTCOMES),
-        presence_filter("error_code", "failed"),
+        fixed_filter("role", gettext_noop("role"), ("system", "user", "assistant")),
+        fixed_filter("outcome", gettext_noop("outcome"), OUTCOMES),
+        presence_filter("error_code", gettext_noop("failed")),
     )
     link_lookups = ("session", "turn", "seq__gte", "seq__lte")
     session_ordering = ("seq",)
     is_numbered = True
-    texts = (TextColumn(name="error_message", label="Error"),)
+    texts = (TextColumn(name="error_message", label=gettext_noop("Error")),)
 
-    preview = column("Begins", lambda row: excerpt(row.preview.text, PREVIEW) if row.preview else "")
-    tokens = column("≈ Tokens", lambda row: f"{row.preview.tokens:,}" if row.preview else "")
+    preview = column(gettext_noop("Begins"), lambda row: excerpt(row.preview.text, PREVIEW) if row.preview else "")
+    tokens = column(gettext_noop("≈ Tokens"), lambda row: f"{row.preview.tokens:,}" if row.preview else "")
 
     def dress_rows(self, rows: list[Any]) -> None:
         previews = preview_messages([row.id for row in rows], at=NOW)
         for row in rows:
             row.preview = previews.get(row.id)
 
-    title = "Message {row.seq} · {row.role}"
+    title = gettext_noop("Message {row.seq} · {row.role}")
 
     def facts(self, row: models.Message) -> list[Fact]:
         return [*super().facts(row), *context_facts(row.session_id, row.id)]
 
     def page(self, request: HttpRequest, row: models.Message) -> dict[str, Any]:
         seen_by = address_of("inspect-sightings", row.session_id, row.id)
-        links = [("Which calls saw it", seen_by, None)] if seen_by else []
+        links = [(gettext("Which calls saw it"), seen_by, None)] if seen_by else []
         if not request.user.has_perm("sessions_app.view_messagepart"):
             return {"links": links, "parts_hidden": True}
         rows = models.MessagePart.objects.filter(message_id=row.id).order_by("part_index")
@@ -236,12 +242,12 @@ class MessageAdmin(ReadOnlyAdmin):
 
 
 PART_TEXTS = (
-    TextColumn(name="content", label="Content"),
-    TextColumn(name="tool_input", label="Input", pretty=True),
-    TextColumn(name="output", label="Output"),
-    TextColumn(name="error_message", label="Error"),
-    TextColumn(name="decision_note", label="Comment on the decision"),
-    TextColumn(name="late_output", label="Late output"),
+    TextColumn(name="content", label=gettext_noop("Content")),
+    TextColumn(name="tool_input", label=gettext_noop("Input"), pretty=True),
+    TextColumn(name="output", label=gettext_noop("Output")),
+    TextColumn(name="error_message", label=gettext_noop("Error")),
+    TextColumn(name="decision_note", label=gettext_noop("Comment on the decision")),
+    TextColumn(name="late_output", label=gettext_noop("Late output")),
 )
 
 
@@ -265,19 +271,23 @@ class MessagePartAdmin(ReadOnlyAdmin):
         "shown_id",
     )  # fmt: skip
     list_filter = (
-        fixed_filter("part_type", "type", tuple(KNOWN_PARTS)),
-        fixed_filter("tool_state", "tool state", ("pending", "approved", "running", "completed", "error")),
-        presence_filter("compacted_at", "tombstoned"),
+        fixed_filter("part_type", gettext_noop("type"), tuple(KNOWN_PARTS)),
+        fixed_filter(
+            "tool_state", gettext_noop("tool state"), ("pending", "approved", "running", "completed", "error")
+        ),
+        presence_filter("compacted_at", gettext_noop("tombstoned")),
     )
     related = ("session", "message")
     link_lookups = ("session", "message")
     texts = PART_TEXTS
 
-    in_message = column("Message", lambda row: f"{row.message.seq} [{row.part_index}]")
-    tool = column("Tool", lambda row: excerpt(row.tool_name or row.label, 40))
-    tombstoned = column("Tombstoned", lambda row: "yes" if row.compacted_at else "")
-    begins = column("Begins", lambda row: excerpt(row.starts["content"] or row.starts["tool_input"], PREVIEW))
-    output_begins = column("Output begins", lambda row: excerpt(row.starts["output"] or "", PREVIEW))
+    in_message = column(gettext_noop("Message"), lambda row: f"{row.message.seq} [{row.part_index}]")
+    tool = column(gettext_noop("Tool"), lambda row: excerpt(row.tool_name or row.label, 40))
+    tombstoned = column(gettext_noop("Tombstoned"), lambda row: "yes" if row.compacted_at else "")
+    begins = column(
+        gettext_noop("Begins"), lambda row: excerpt(row.starts["content"] or row.starts["tool_input"], PREVIEW)
+    )
+    output_begins = column(gettext_noop("Output begins"), lambda row: excerpt(row.starts["output"] or "", PREVIEW))
 
     def dress_rows(self, rows: list[Any]) -> None:
         names = ("content", "tool_input", "output")
@@ -298,57 +308,57 @@ class ModelCallAdmin(ReadOnlyAdmin):
         "tokens_output", "usage_source", "created",
     )  # fmt: skip
     list_filter = (
-        fixed_filter("state", "state", ("running", "completed", "failed")),
-        fixed_filter("outcome", "outcome", OUTCOMES),
+        fixed_filter("state", gettext_noop("state"), ("running", "completed", "failed")),
+        fixed_filter("outcome", gettext_noop("outcome"), OUTCOMES),
         "purpose",
         "model",
     )
     link_lookups = ("session", "turn")
     session_ordering = ("pk",)
     texts = (
-        TextColumn(name="error_message", label="Error"),
-        TextColumn(name="parameters", label="Parameters"),
-        TextColumn(name="manifest", label="Manifest"),
+        TextColumn(name="error_message", label=gettext_noop("Error")),
+        TextColumn(name="parameters", label=gettext_noop("Parameters")),
+        TextColumn(name="manifest", label=gettext_noop("Manifest")),
     )
 
     def page(self, request: HttpRequest, row: models.ModelCall) -> dict[str, Any]:
-        return {"links": [("What it was sent", reverse("admin:inspect_payload", args=[row.pk]), None)]}
+        return {"links": [(gettext("What it was sent"), reverse("admin:inspect_payload", args=[row.pk]), None)]}
 
 
 @admin.register(models.PromptText)
 class PromptTextAdmin(ReadOnlyAdmin):
     list_display = ("shown_id", "in_session", "digest", "created")
     session_ordering = ("pk",)
-    texts = (TextColumn(name="content", label="Text", pretty=True),)
+    texts = (TextColumn(name="content", label=gettext_noop("Text"), pretty=True),)
 
 
 @admin.register(models.Share)
 class ShareAdmin(ReadOnlyAdmin):
     list_display = ("shown_id", "in_session", "audience", "created", "expires_at", "revoked_at")
-    list_filter = ("audience", presence_filter("revoked_at", "revoked"))
-    texts = (TextColumn(name="title", label="Title"),)
+    list_filter = ("audience", presence_filter("revoked_at", gettext_noop("revoked")))
+    texts = (TextColumn(name="title", label=gettext_noop("Title")),)
 
 
 @admin.register(models.Rating)
 class RatingAdmin(ReadOnlyAdmin):
     list_display = ("shown_id", "in_session", "thumb", "created")
-    list_filter = (fixed_filter("thumb", "thumb", ["up", "down"]),)
-    texts = (TextColumn(name="comment", label="Comment"),)
+    list_filter = (fixed_filter("thumb", gettext_noop("thumb"), ["up", "down"]),)
+    texts = (TextColumn(name="comment", label=gettext_noop("Comment")),)
 
 
 @admin.register(models.Event)
 class EventAdmin(ReadOnlyAdmin):
     list_display = ("seq", "in_session", "type", "by", "short_hash", "created")
-    list_filter = (fixed_filter("type", "type", [type.value for type in EventType]),)
+    list_filter = (fixed_filter("type", gettext_noop("type"), [type.value for type in EventType]),)
     link_lookups = ("session", "seq", "seq__gte", "seq__lte")
     session_ordering = ("seq",)
     is_numbered = True
-    texts = (TextColumn(name="body", label="Body", pretty=True),)
+    texts = (TextColumn(name="body", label=gettext_noop("Body"), pretty=True),)
 
-    by = column("By", lambda row: row.by)
-    short_hash = column("Hash", lambda row: row.hash[:12])
+    by = column(gettext_noop("By"), lambda row: row.by)
+    short_hash = column(gettext_noop("Hash"), lambda row: row.hash[:12])
 
-    title = "Event {row.seq} · {row.type}"
+    title = gettext_noop("Event {row.seq} · {row.type}")
 
     def dress_rows(self, rows: list[Any]) -> None:
         heads = models.Event.objects.filter(pk__in=[row.pk for row in rows]).values_list("pk", Left("body", HEAD))
@@ -373,19 +383,19 @@ class EventAdmin(ReadOnlyAdmin):
         )
         actor = actor_in(body)
         by = describe_actor(actor, names_of({actor.person}))
-        told = {"By": by, "Via": actor.via, "Request": actor.request}
+        told = {gettext("By"): by, gettext("Via"): actor.via, gettext("Request"): actor.request}
         named = [Fact(label=label, value=marked(text)) for label, text in told.items() if text]
-        return [Fact(label="Proof", value=proof, name="proof"), *named, *super().facts(row)]
+        return [Fact(label=gettext("Proof"), value=proof, name="proof"), *named, *super().facts(row)]
 
     def page(self, request: HttpRequest, row: models.Event) -> dict[str, Any]:
         url = reverse("admin:inspect_context", args=[row.session_id], query={"at": row.seq})
-        return {"links": [("Context as of this event", url, None)]}
+        return {"links": [(gettext("Context as of this event"), url, None)]}
 
 
 @admin.register(models.ContextItem)
 class ContextItemAdmin(ReadOnlyAdmin):
     list_display = ("position", "in_session", "item_type", "item_id", "added_seq", "removed_seq")
-    list_filter = ("item_type", presence_filter("removed_seq", "removed"))
+    list_filter = ("item_type", presence_filter("removed_seq", gettext_noop("removed")))
     session_ordering = ("position", "pk")
 
     def page(self, request: HttpRequest, row: models.ContextItem) -> dict[str, Any]:
@@ -400,16 +410,16 @@ class StreamJournalAdmin(ReadOnlyAdmin):
     related = ("session", "message")
     link_lookups = ("session", "message")
     session_ordering = ("pk",)
-    texts = (TextColumn(name="text", label="Text"),)
+    texts = (TextColumn(name="text", label=gettext_noop("Text")),)
 
-    in_message = column("Message", lambda row: row.message.seq)
+    in_message = column(gettext_noop("Message"), lambda row: row.message.seq)
 
 
 def context_facts(session_id: str, item_id: str) -> list[Fact]:
     stay = load_stay(session_id, item_id)
     if stay is None:
-        return [Fact(label="Active context", value=marked("never in the context"))]
-    steps = (("Added to the context", stay.added_seq), ("Removed from the context", stay.removed_seq))
+        return [Fact(label=gettext("Active context"), value=marked("never in the context"))]
+    steps = ((gettext("Added to the context"), stay.added_seq), (gettext("Removed from the context"), stay.removed_seq))
     return [
         Fact(
             label=label,
@@ -457,7 +467,7 @@ class PortalAdmin(ReadOnlyAdmin):
             people = sorted(grant.user.get_username() for grant in grants if grant.group is None)
             groups = sorted(f"group {grant.group.name}" for grant in grants if grant.group is not None)
             audience = ", ".join([*people, *groups]) or "superusers only"
-        return [*super().facts(row), Fact(label="Available to", value=marked(audience))]
+        return [*super().facts(row), Fact(label=gettext("Available to"), value=marked(audience))]
 
     def page_title(self, row: Any) -> str:
         return excerpt(getattr(row, self.name_column), 120)
@@ -481,14 +491,22 @@ class PortalAdmin(ReadOnlyAdmin):
 class LanguageModelAdmin(PortalAdmin):
     portal, name_column = "model", "alias"
     list_display = ("alias", "litellm_model", "api_base", "key", "window", "answer", "prices", "is_restricted")
-    search_help_text = "A name, or the name that litellm uses"
+    search_help_text = gettext_lazy("A name, or the name that litellm uses")
     ordering = ("alias",)
-    key = column("Key", lambda row: "stored, encrypted" if row.sealed_key else set_or_not([row.api_key_env]))
-    window = column("Window", lambda row: f"{row.context_window:,} ({row.context_window_source})", "context_window")
-    answer = column(
-        "Longest answer", lambda row: f"{row.max_output_tokens:,} ({row.max_output_source})", "max_output_tokens"
+    key = column(
+        gettext_noop("Key"), lambda row: "stored, encrypted" if row.sealed_key else set_or_not([row.api_key_env])
     )
-    prices = column("Prices per million tokens", lambda row: f"{shown_prices(spec_of(row))} ({row.prices_source})")
+    window = column(
+        gettext_noop("Window"), lambda row: f"{row.context_window:,} ({row.context_window_source})", "context_window"
+    )
+    answer = column(
+        gettext_noop("Longest answer"),
+        lambda row: f"{row.max_output_tokens:,} ({row.max_output_source})",
+        "max_output_tokens",
+    )
+    prices = column(
+        gettext_noop("Prices per million tokens"), lambda row: f"{shown_prices(spec_of(row))} ({row.prices_source})"
+    )
 
     def found(self, rows: QuerySet[Any], term: str) -> QuerySet[Any]:
         return rows.filter(Q(alias__icontains=term) | Q(litellm_model__icontains=term))
@@ -545,8 +563,8 @@ class AccountLimitAdmin(ModelAdmin):
 @admin.register(models.ApiKey)
 class ApiKeyAdmin(ReadOnlyAdmin):
     list_display = ("prefix", "owner", "name", "scope", "mode", "created_at", "last_used_at", "revoked_at")
-    list_filter = (presence_filter("revoked_at", "revoked"),)
-    search_help_text = "The beginning of a key, or a user name"
+    list_filter = (presence_filter("revoked_at", gettext_noop("revoked")),)
+    search_help_text = gettext_lazy("The beginning of a key, or a user name")
     ordering = ("-created_at", "pk")
     related = ("owner",)
     link_lookups = ()

@@ -1,4 +1,4 @@
-"""``manage.py makemessages -l de``: Django's own, which also takes what the core says to people, and says less of places."""
+"""``manage.py makemessages -l de``: Django's own, which also takes what the core says to people and the names of tables, and says less of places."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from mnesis_core.network.people import REFUSALS, Role
 from mnesis_core.records import TurnState
 from mnesis_core.search.observation import FIELDS
 from mnesis_core.turns.mcp_servers import HINTS
+from mnesis_site.languages.table_names import CONTEXT, table_names
 
 KEPT = {"no_location": True, "no_wrap": True, "no_obsolete": True}
 NOT_OURS = ["tests/*", "benchmarks/*", "clients/*", "docs/*", "data/*", "static/vendor/*"]
@@ -44,7 +45,9 @@ class Command(makemessages.Command):
 
     def handle(self, *args: Any, **options: Any) -> None:
         place = Path("_core_texts.py")
-        place.write_text("".join(f"gettext_noop({text!r})\n" for text in sorted(core_texts())))
+        texts = [f"gettext_noop({text!r})\n" for text in sorted(core_texts())]
+        names = [f"pgettext({CONTEXT!r}, {name!r})\n" for name in sorted(table_names())]
+        place.write_text("".join((*texts, *names)))
         try:
             super().handle(*args, **options | KEPT | {"ignore_patterns": [*options["ignore_patterns"], *NOT_OURS]})
         finally:

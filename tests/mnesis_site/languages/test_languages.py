@@ -26,15 +26,18 @@ from mnesis_site.management.commands.makemessages import core_texts
 from sessions_app.database.tables import fetch
 from sessions_app.database.threads import db
 from sessions_app.llm.model_store import create_key
+from sessions_app.models import Turn
 from sessions_app.pages import formats, markdown
 from sessions_app.pages.branches import _number
 from sessions_app.pages.formats import NOUNS
 from tests.support.documents.unmarked_texts import EXPORTS, PAGE_MODULES, ROOT, unmarked
-from tests.support.people.cast import make_user
+from tests.support.people.cast import ada, inspector, make_user
 from tests.support.people.pages import browser, reader
 from tests.support.people.story import alice, history, quiet_runner, say, script, spoken, tool_call
+from tests.support.record.inspected import add_turn
+from tests.support.record.talks import new_session
 
-__all__ = ["alice", "browser", "quiet_runner", "reader", "script"]
+__all__ = ["ada", "alice", "browser", "inspector", "quiet_runner", "reader", "script"]
 
 APPS = ("agents_app", "audit_app", "compaction_app", "files_app", "mnesis_site", "sessions_app")
 GERMAN = {"HTTP_ACCEPT_LANGUAGE": "de-DE,de;q=0.9,en;q=0.5"}
@@ -273,6 +276,40 @@ def test_the_health_of_the_site_is_kept_for_each_language(db: None) -> None:
         german = [*site_health().sections]
     assert german == [translated(title) for title in english]
     assert [*site_health().sections] == english
+
+
+# The administration.
+
+
+def test_tables_and_columns_have_german_names(inspector: Client, ada: User) -> None:
+    session = new_session(ada)
+    add_turn(session, "Tide?")
+    turn = Turn.objects.get(session_id=session).pk
+    index = inspector.get(reverse("admin:index"), **GERMAN).content.decode()
+    for name in (
+        "Die Aufzeichnung",
+        "Agenten und Werkzeuge",
+        "Runden",
+        "Modellaufrufe",
+        "Versuche von Zusammenfassungen",
+    ):
+        assert name in index, name
+    rows = inspector.get(reverse("admin:sessions_app_turn_changelist"), **GERMAN).content.decode()
+    for name in ("Tokens der Eingabe", "Erstellt (UTC)", "Eine ID oder Wörter aus dem Titel einer Sitzung"):
+        assert name in rows, name
+    row = inspector.get(reverse("admin:sessions_app_turn_change", args=[turn]), **GERMAN).content.decode()
+    for name in ("Runde 1 · ", "Herkunft des Verbrauchs", "Ihre Modellaufrufe"):
+        assert name in row, name
+    for page in (index, rows, row):
+        assert not re.search(r">\s*(?:Turns|Model calls|Tokens input|Usage source|Its messages)\s*<", page)
+    assert "Tokens input" in inspector.get(reverse("admin:sessions_app_turn_changelist")).content.decode()
+
+
+def test_names_of_tables_are_english_where_django_keeps_them() -> None:
+    with translation.override("de"):
+        assert (Turn._meta.verbose_name, Turn._meta.verbose_name_raw) == ("Runde", "turn")
+        name, _, _, options = Turn._meta.get_field("tokens_input").deconstruct()
+        assert (name, options.get("verbose_name")) == ("tokens_input", None)
 
 
 def translated(text: str) -> str:
