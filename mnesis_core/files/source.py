@@ -9,6 +9,8 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from mnesis_core.errors import fill, gettext_noop
+
 SUMMARY_CHARACTERS = 2_400  # about 600 tokens
 NAME_CHARACTERS = 80
 MOST_NAMES = 20
@@ -106,7 +108,9 @@ class Source:
     def whole(self, limit: int = WHOLE_BYTES) -> bytes:
         """:raises Unreadable: there are more bytes than ``limit``"""
         if self.size > limit:
-            raise Unreadable(f"larger than the {limit:,} bytes that are read of this kind")
+            raise Unreadable(
+                fill(gettext_noop("larger than the %(most)s bytes that are read of this kind"), {"most": limit})
+            )
         return self.path.read_bytes()
 
     def text(self, limit: int = WHOLE_BYTES) -> str:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Literal
 
-from mnesis_core.errors import InvalidRequest, Phrase, RequestTooLarge, gettext_noop
+from mnesis_core.errors import InvalidRequest, Phrase, RequestTooLarge, fill, gettext_noop
 from mnesis_core.files.detection import zip_list
 from mnesis_core.files.source import Findings, Source, Unreadable, counted, listed, shown
 
@@ -77,7 +77,12 @@ class _Bounded:
         try:
             data = self.stream.read(min(size, _STEP))
         except (OSError, EOFError, lzma.LZMAError, zlib.error, ValueError) as error:
-            raise Unreadable(f"broken after {self.taken:,} unpacked bytes: {shown(str(error))}") from None
+            raise Unreadable(
+                fill(
+                    gettext_noop("broken after %(taken)s unpacked bytes: %(reason)s"),
+                    {"taken": self.taken, "reason": shown(str(error))},
+                )
+            ) from None
         self.taken += len(data)
         return data
 
@@ -127,7 +132,7 @@ def explore(source: Source) -> Findings:
             if head.startswith(mark):
                 with reader(file) as stream:
                     return _stream(source, name, _Bounded(stream), file)
-    raise Unreadable("no archive of a known format: zip, tar, gzip, bzip2, xz")
+    raise Unreadable(gettext_noop("no archive of a known format: zip, tar, gzip, bzip2, xz"))
 
 
 def _zip_entries(source: Source, most_bytes: int, too_long: str) -> tuple[list[zipfile.ZipInfo], bytes]:
@@ -137,14 +142,16 @@ def _zip_entries(source: Source, most_bytes: int, too_long: str) -> tuple[list[z
     """
     _, length = zip_list(source)
     if length < 0:
-        raise Unreadable("no readable zip archive: its end is missing, it may be cut off")
+        raise Unreadable(gettext_noop("no readable zip archive: its end is missing, it may be cut off"))
     if length > most_bytes:
         raise Unreadable(too_long)
     try:
         with zipfile.ZipFile(source.path) as archive:
             return archive.infolist(), archive.comment
     except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
-        raise Unreadable(f"no readable zip archive: {shown(str(error))}") from None
+        raise Unreadable(
+            fill(gettext_noop("no readable zip archive: %(reason)s"), {"reason": shown(str(error))})
+        ) from None
 
 
 class ZipMembers:
@@ -269,7 +276,12 @@ def _tar(source: Source, title: str, file: Any, mode: Literal["r:", "r|"]) -> Fi
         covered = f"the entries in the first {MOST_STREAMED:,} unpacked bytes"
     except (tarfile.TarError, Unreadable, ValueError) as error:
         if not entries:
-            raise Unreadable(f"no readable {title}: {shown(str(error))}") from None
+            raise Unreadable(
+                fill(
+                    gettext_noop("no readable %(title)s: %(reason)s"),
+                    {"title": title, "reason": shown(str(error))},
+                )
+            ) from None
         covered = f"the entries before it breaks: {shown(str(error))}"
     if len(entries) >= MOST_ENTRIES:
         covered = f"the first {MOST_ENTRIES:,} entries"
@@ -327,18 +339,18 @@ def check_parts(source: Source, needed: str, *, streamed: tuple[str, ...] = ()) 
     :raises Unreadable: it is no such document, encrypted, or too large
     """
     if source.head(8) == _OLD_DOCUMENT:
-        raise Unreadable("it is encrypted with a password, or of an office program before 2007")
+        raise Unreadable(gettext_noop("it is encrypted with a password, or of an office program before 2007"))
     too_many = f"it has more than {MOST_PARTS:,} parts"
     parts, _ = _zip_entries(source, MOST_PARTS * 200, too_many)
     if not any(part.filename.startswith(needed) for part in parts):
-        raise Unreadable(f"it has no {needed}")
+        raise Unreadable(fill(gettext_noop("it has no %(needed)s"), {"needed": needed}))
     if len(parts) > MOST_PARTS:
         raise Unreadable(too_many)
     held = [part for part in parts if not part.filename.startswith(streamed)]
     if sum(part.file_size for part in held) > MOST_UNPACKED:
-        raise Unreadable(f"unpacked it is larger than {MOST_UNPACKED:,} bytes")
+        raise Unreadable(fill(gettext_noop("unpacked it is larger than %(most)s bytes"), {"most": MOST_UNPACKED}))
     if any(part.file_size > MOST_PART for part in held if part.filename.endswith((".xml", ".rels", ".vml"))):
-        raise Unreadable(f"one of its parts is larger than {MOST_PART:,} bytes")
+        raise Unreadable(fill(gettext_noop("one of its parts is larger than %(most)s bytes"), {"most": MOST_PART}))
 
 
 def properties_of(properties: Any) -> Iterator[str]:

@@ -14,6 +14,7 @@ from typing import Any
 from tree_sitter import Node, Tree
 from tree_sitter_language_pack import get_parser
 
+from mnesis_core.errors import fill, gettext_noop
 from mnesis_core.files.detection import detect
 from mnesis_core.files.kinds import text
 from mnesis_core.files.source import Findings, Source, Unreadable, counted, listed, shown
@@ -307,7 +308,12 @@ def explore(source: Source) -> Findings:
         "Constants and variables": outline.values,
     }
     if broken and not found and not any(named.values()):
-        raise Unreadable(f"not valid {language.title} in line {broken[0]:,}")
+        raise Unreadable(
+            fill(
+                gettext_noop("not valid %(language)s in line %(line)s"),
+                {"language": language.title, "line": broken[0]},
+            )
+        )
 
     lines = [
         f"{language.title}, {counted(text.count_lines(source), 'line')}: {counted(types, 'type')}, "
@@ -333,7 +339,12 @@ def _parsed(name: str, data: bytes) -> Tree:
             progress_callback=lambda *_: time.process_time() - began > MOST_SECONDS,
         )
     except ValueError:
-        raise Unreadable(f"it takes more than {MOST_SECONDS} seconds to parse as {LANGUAGES[name].title}") from None
+        raise Unreadable(
+            fill(
+                gettext_noop("it takes more than %(most)s seconds to parse as %(language)s"),
+                {"most": str(MOST_SECONDS), "language": LANGUAGES[name].title},
+            )
+        ) from None
 
 
 def _walk(outline: _Outline, takers: Mapping[str, Taker], root: Node) -> None:

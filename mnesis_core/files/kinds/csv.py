@@ -13,6 +13,7 @@ from itertools import islice
 from operator import itemgetter
 from typing import Any
 
+from mnesis_core.errors import fill, gettext_noop
 from mnesis_core.files.source import Findings, Source, Unreadable, counted, listed, shown
 
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
@@ -146,7 +147,12 @@ class _Table:
         with source.path.open(encoding=source.encoding, errors="replace", newline="") as file:
             while line := file.readline(LINE_CHARACTERS):
                 if len(line) == LINE_CHARACTERS and not line.endswith("\n"):
-                    raise Unreadable(f"it has a line of more than {LINE_CHARACTERS:,} characters")
+                    raise Unreadable(
+                        fill(
+                            gettext_noop("it has a line of more than %(most)s characters"),
+                            {"most": LINE_CHARACTERS},
+                        )
+                    )
                 self.characters += len(line)
                 yield line
 
@@ -155,7 +161,7 @@ def explore(source: Source) -> Findings:
     csv.field_size_limit(CELL_CHARACTERS)
     sample = [line + "\n" for line in islice(source.lines(), _SAMPLE_LINES) if line.strip()]
     if not sample:
-        raise Unreadable("not a table: it is empty")
+        raise Unreadable(gettext_noop("not a table: it is empty"))
     # The delimiter that splits the most lines alike, into most cells, wins.
     order = ["\t", ",", ";", "|"] if source.suffix in (".tsv", ".tab") else list(DELIMITERS)
     scores = {delimiter: _score(sample, delimiter) for delimiter in order}
@@ -165,7 +171,7 @@ def explore(source: Source) -> Findings:
         _read(table, csv.reader(table.lines_of(source), delimiter=table.delimiter))
     except (csv.Error, Unreadable) as error:
         if not table.rows:
-            raise Unreadable(f"not a table: {error}") from None
+            raise Unreadable(fill(gettext_noop("not a table: %(reason)s"), {"reason": str(error)})) from None
         table.problem = f"It cannot be read after row {table.rows:,}: {shown(str(error))}"
     covered = "all of it"
     if table.problem:

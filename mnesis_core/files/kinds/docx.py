@@ -8,6 +8,7 @@ from typing import Any
 import docx
 from docx.opc.exceptions import OpcError
 
+from mnesis_core.errors import fill, gettext_noop
 from mnesis_core.files.kinds.archive import READ_ERRORS, check_parts, properties_of
 from mnesis_core.files.source import Findings, Source, Unreadable, counted, listed, shown
 
@@ -24,7 +25,9 @@ def explore(source: Source) -> Findings:
         body = document.element.body
         styles = {style.style_id: style.name for style in document.styles if style.name}
     except (OpcError, *READ_ERRORS) as error:
-        raise Unreadable(f"not readable as a document: {shown(str(error))}") from None
+        raise Unreadable(
+            fill(gettext_noop("not readable as a document: %(reason)s"), {"reason": shown(str(error))})
+        ) from None
     paragraphs = [(_level(one, styles), text) for one in body.iter(f"{_WORD}p") if (text := _text(one))]
     words = sum(len(text.split()) for _, text in paragraphs)
     tables = sum(1 for _ in body.iter(f"{_WORD}tbl"))

@@ -8,6 +8,7 @@ from typing import Any
 
 from PIL import ExifTags, Image, UnidentifiedImageError
 
+from mnesis_core.errors import fill, gettext_noop
 from mnesis_core.files.source import Findings, Source, Unreadable, counted, shown
 
 MOST_PIXELS = 178_956_970  # Pillow refuses to decode larger pictures.
@@ -25,8 +26,10 @@ def explore(source: Source) -> Findings:
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
         message = str(error)
         if not message or str(source.path) in message:
-            raise Unreadable("no picture of a known format") from None
-        raise Unreadable(f"not readable as a picture: {shown(message)}") from None
+            raise Unreadable(gettext_noop("no picture of a known format")) from None
+        raise Unreadable(
+            fill(gettext_noop("not readable as a picture: %(reason)s"), {"reason": shown(message)})
+        ) from None
     return Findings(lines=lines, covered="its header; the picture itself was not looked at")
 
 

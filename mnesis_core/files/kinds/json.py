@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from mnesis_core.errors import fill, gettext_noop
 from mnesis_core.files.kinds.text import count_lines
 from mnesis_core.files.schemas import (
     ARRAY,
@@ -82,14 +83,14 @@ def explore(source: Source) -> Findings:
 def _parsed(source: Source) -> Streamed:
     text = source.text()
     if not text.strip():
-        raise Unreadable("not valid JSON: it is empty")
+        raise Unreadable(gettext_noop("not valid JSON: it is empty"))
     builder = SchemaBuilder()
     try:
         builder.value(_loaded(text))
     except json.JSONDecodeError as error:
         if error.msg == "Extra data" and error.lineno > 1:
             raise _SeveralValues from None
-        raise Unreadable(f"not valid JSON: {error}") from None
+        raise Unreadable(fill(gettext_noop("not valid JSON: %(reason)s"), {"reason": str(error)})) from None
     except (RecursionError, ValueError):
         # Deeper than the parser goes, or a number of thousands of digits.
         return _streamed(source)
@@ -114,7 +115,7 @@ def _streamed(source: Source) -> Streamed:
     if streamed.builder.root.count > 1:
         raise _SeveralValues
     if not streamed.builder.root.count:
-        raise Unreadable("not valid JSON: it holds no value")
+        raise Unreadable(gettext_noop("not valid JSON: it holds no value"))
     return streamed
 
 
@@ -136,7 +137,7 @@ def streamed_schema(source: Source) -> Streamed:
             builder.open(_OPENING[first])
         elif first in _CLOSING:
             if not builder.close(_CLOSING[first]):
-                raise Unreadable(f"not valid JSON: a {first} closes nothing")
+                raise Unreadable(fill(gettext_noop("not valid JSON: a %(sign)s closes nothing"), {"sign": first}))
         elif not word.startswith(("//", "/*")):
             builder.scalar(_type_of_word(word), word)
     return Streamed(builder=builder, characters=characters, is_all=True)
@@ -148,8 +149,8 @@ def _type_of_word(word: str) -> str:
     if word.lstrip("-")[:1].isdigit():
         return INTEGER if word.lstrip("-").isdigit() else NUMBER
     if word == "/":
-        raise Unreadable("not valid JSON: a / is outside of strings")
-    raise Unreadable(f"not valid JSON: {shown(word, characters=40)} is no value")
+        raise Unreadable(gettext_noop("not valid JSON: a / is outside of strings"))
+    raise Unreadable(fill(gettext_noop("not valid JSON: %(word)s is no value"), {"word": shown(word, characters=40)}))
 
 
 def _unescaped(text: str) -> str:
@@ -180,7 +181,12 @@ def _tokens(source: Source) -> Iterator[str]:
                 break
             yield match.group()
         if len(rest) > TOKEN_CHARACTERS:
-            raise Unreadable(f"it has a string of more than {TOKEN_CHARACTERS:,} characters")
+            raise Unreadable(
+                fill(
+                    gettext_noop("it has a string of more than %(most)s characters"),
+                    {"most": TOKEN_CHARACTERS},
+                )
+            )
 
 
 def explore_json_lines(source: Source) -> Findings:
@@ -200,7 +206,7 @@ def explore_json_lines(source: Source) -> Findings:
             broken += 1
             first_broken = first_broken or f"line {number:,}: {shown(str(error))}"
     if records <= broken:
-        raise Unreadable(f"not JSON Lines: {first_broken or 'it is empty'}")
+        raise Unreadable(fill(gettext_noop("not JSON Lines: %(reason)s"), {"reason": first_broken or "it is empty"}))
     lines = [counted(records, "record") if is_all else f"{counted(count_lines(source), 'line')}, one record each"]
     if broken:
         lines.append(f"{counted(broken, 'line is', 'lines are')} no JSON: {first_broken}")
@@ -213,10 +219,10 @@ def explore_notebook(source: Source) -> Findings:
     try:
         notebook = json.loads(source.text(MOST_NOTEBOOK_BYTES))
     except (ValueError, RecursionError) as error:
-        raise Unreadable(f"not a notebook: {shown(str(error))}") from None
+        raise Unreadable(fill(gettext_noop("not a notebook: %(reason)s"), {"reason": shown(str(error))})) from None
     every = notebook.get("cells") if isinstance(notebook, dict) else None
     if not isinstance(every, list):
-        raise Unreadable("not a notebook: it has no cells")
+        raise Unreadable(gettext_noop("not a notebook: it has no cells"))
     every = [cell for cell in every if isinstance(cell, dict)]
     cells = every[:MOST_CELLS]
     code = [_cell_text(cell.get("source")) for cell in cells if cell.get("cell_type") == "code"]

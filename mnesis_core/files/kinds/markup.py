@@ -16,6 +16,7 @@ from xml.sax.handler import ContentHandler, feature_external_ges
 from defusedxml import sax
 from defusedxml.common import DefusedXmlException
 
+from mnesis_core.errors import fill, gettext_noop
 from mnesis_core.files.source import Findings, Source, Unreadable, counted, listed, shown
 
 TEXT_CHARACTERS = 300
@@ -124,7 +125,7 @@ def explore_html(source: Source) -> Findings:
             covered = f"the first {characters:,} characters"
             break
     if not page.tags:
-        raise Unreadable("it has no HTML tag")
+        raise Unreadable(gettext_noop("it has no HTML tag"))
     counts = [counted(page.counts[tag], name) for tag, name in _COUNTED.items() if page.counts[tag]]
     language = f", language {shown(page.language, characters=20)}" if page.language else ""
     lines = [
@@ -205,7 +206,7 @@ def explore_markdown(source: Source) -> Findings:
     read = _Markdown()
     covered = source.feed(read.take, most=MOST_LINES)
     if not read.lines:
-        raise Unreadable("it is empty")
+        raise Unreadable(gettext_noop("it is empty"))
     counts = (
         counted(read.words, "word"),
         counted(len(read.headings) + read.more_headings, "heading"),
@@ -293,14 +294,16 @@ def explore_xml(source: Source) -> Findings:
     try:
         read = _parse_xml(source, elements)
     except DefusedXmlException as error:
-        raise Unreadable(f"it declares entities, which are not read ({type(error).__name__})") from None
+        raise Unreadable(
+            fill(gettext_noop("it declares entities, which are not read (%(name)s)"), {"name": type(error).__name__})
+        ) from None
     except SAXParseException as error:
         place = f"line {error.getLineNumber():,}"
         broken = f"{place}: {shown(error.getMessage())}"
         if elements.elements < ENOUGH_ELEMENTS:
-            raise Unreadable(f"not valid XML: {broken}") from None
+            raise Unreadable(fill(gettext_noop("not valid XML: %(reason)s"), {"reason": broken})) from None
     if not elements.elements:
-        raise Unreadable("not valid XML: it has no element")
+        raise Unreadable(gettext_noop("not valid XML: it has no element"))
     if broken:
         first = f"Not valid XML after {counted(elements.elements, 'element')}: {broken}"
         return Findings(lines=[first, *_xml_lines(elements)], covered=f"what is before the error in {place}")

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as arrow
 import pyarrow.parquet as arrow_parquet
 
+from mnesis_core.errors import fill, gettext_noop
 from mnesis_core.files.source import Findings, Source, Unreadable, counted, listed, shown
 
 MOST_FOOTER = 33_554_432
@@ -17,21 +18,23 @@ VALUE_CHARACTERS = 30
 
 def explore(source: Source) -> Findings:
     if source.size < 12:
-        raise Unreadable("too short for Parquet")
+        raise Unreadable(gettext_noop("too short for Parquet"))
     end = source.read(source.size - 8, 8)
     length = int.from_bytes(end[:4], "little")
     if end[4:] == b"PARE":
-        raise Unreadable("it is encrypted")
+        raise Unreadable(gettext_noop("it is encrypted"))
     if end[4:] != b"PAR1" or length > source.size:
-        raise Unreadable("it does not end as Parquet does; it may be cut off")
+        raise Unreadable(gettext_noop("it does not end as Parquet does; it may be cut off"))
     if length > MOST_FOOTER:
-        raise Unreadable(f"its footer is larger than {MOST_FOOTER:,} bytes")
+        raise Unreadable(fill(gettext_noop("its footer is larger than %(most)s bytes"), {"most": MOST_FOOTER}))
     try:
         with source.path.open("rb") as file:
             metadata = arrow_parquet.read_metadata(file)  # type: ignore[no-untyped-call]
         schema = metadata.schema.to_arrow_schema()
     except (arrow.ArrowException, OSError) as error:
-        raise Unreadable(f"not readable as Parquet: {shown(str(error))}") from None
+        raise Unreadable(
+            fill(gettext_noop("not readable as Parquet: %(reason)s"), {"reason": shown(str(error))})
+        ) from None
     return Findings(lines=_lines(metadata, schema), covered="its footer; the rows themselves were not read")
 
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pypdf import PdfReader
 from pypdf.errors import PyPdfError
 
+from mnesis_core.errors import fill, gettext_noop
 from mnesis_core.files.source import Findings, Source, Unreadable, counted, listed, shown, walk
 
 MOST_PAGES_READ = 3
@@ -24,7 +25,7 @@ def explore(source: Source) -> Findings:
             reader = PdfReader(file, strict=False)
             # Many files are encrypted with an empty password, only to restrict their use.
             if reader.is_encrypted and not reader.decrypt(""):
-                raise Unreadable("it is encrypted and can only be read with its password")
+                raise Unreadable(gettext_noop("it is encrypted and can only be read with its password"))
             pages = len(reader.pages)
             lines = [f"PDF, {counted(pages, 'page')}"]
             metadata = reader.metadata
@@ -38,7 +39,9 @@ def explore(source: Source) -> Findings:
                 headings = [str(item.title) for item in outline if not isinstance(item, list)]
             texts = [_text(reader, number) for number in range(min(pages, MOST_PAGES_READ))]
         except (PyPdfError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise Unreadable(f"not readable as PDF: {shown(str(error))}") from None
+            raise Unreadable(
+                fill(gettext_noop("not readable as PDF: %(reason)s"), {"reason": shown(str(error))})
+            ) from None
     if headings:
         lines.append(f"Outline: {listed(headings, most=MOST_HEADINGS)}")
     if not any(texts):

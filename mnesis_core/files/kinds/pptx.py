@@ -9,6 +9,7 @@ import pptx
 from pptx.enum.shapes import MSO_SHAPE_TYPE
 from pptx.exc import PythonPptxError
 
+from mnesis_core.errors import fill, gettext_noop
 from mnesis_core.files.kinds.archive import READ_ERRORS, check_parts, properties_of
 from mnesis_core.files.source import Findings, Source, Unreadable, counted, shown, walk
 
@@ -24,7 +25,9 @@ def explore(source: Source) -> Findings:
         slides = list(presentation.slides)
         told = [_slide(number, slide) for number, slide in enumerate(slides[:MOST_SLIDES], start=1)]
     except (PythonPptxError, *READ_ERRORS) as error:
-        raise Unreadable(f"not readable as slides: {shown(str(error))}") from None
+        raise Unreadable(
+            fill(gettext_noop("not readable as slides: %(reason)s"), {"reason": shown(str(error))})
+        ) from None
     lines = [f"Slides: {counted(len(slides), 'slide')}", *properties_of(presentation.core_properties), *told]
     covered = "all of it" if len(slides) <= MOST_SLIDES else f"{MOST_SLIDES} of {len(slides):,} slides"
     return Findings(lines=lines, covered=covered)

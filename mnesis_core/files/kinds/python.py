@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import warnings
 
+from mnesis_core.errors import fill, gettext_noop
 from mnesis_core.files.source import Findings, Source, Unreadable, counted, listed, shown, walk
 
 MOST_BYTES = 4_194_304  # A syntax tree takes about a hundred times as much memory as its source.
@@ -53,10 +54,13 @@ def _parsed(data: bytes) -> ast.Module:
             warnings.simplefilter("ignore")
             return ast.parse(data)
     except SyntaxError as error:
-        where = f" in line {error.lineno:,}" if error.lineno else ""
-        raise Unreadable(f"not valid Python{where}: {shown(error.msg)}") from None
+        values = {"reason": shown(error.msg)}
+        if not error.lineno:
+            raise Unreadable(fill(gettext_noop("not valid Python: %(reason)s"), values)) from None
+        text = gettext_noop("not valid Python in line %(line)s: %(reason)s")
+        raise Unreadable(fill(text, {"line": error.lineno, **values})) from None
     except ValueError as error:
-        raise Unreadable(f"not valid Python: {shown(str(error))}") from None
+        raise Unreadable(fill(gettext_noop("not valid Python: %(reason)s"), {"reason": shown(str(error))})) from None
 
 
 def _line(definition: _Definition) -> str:

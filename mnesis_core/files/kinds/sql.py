@@ -11,6 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import count as count_from
 
+from mnesis_core.errors import fill, gettext_noop
 from mnesis_core.files.source import HEAD_BYTES, Findings, Source, Unreadable, counted, listed, shown
 
 MOST_TABLES = 500
@@ -165,7 +166,7 @@ def explore(source: Source) -> Findings:
             break
     script.end()
     if not script.statements:
-        raise Unreadable("it has no SQL statement")
+        raise Unreadable(gettext_noop("it has no SQL statement"))
     rows = sum(table.rows for table in script.tables.values())
     lines = [
         f"{counted(script.statements, 'statement')}, {counted(len(script.tables), 'table')}, {counted(rows, 'inserted row')}"
@@ -193,7 +194,9 @@ def explore_sqlite(source: Source) -> Findings:
             connection.set_progress_handler(lambda: next(steps) > COUNT_STEPS, STEP)
             return _database(connection)
     except sqlite3.Error as error:
-        raise Unreadable(f"not a readable SQLite database: {shown(str(error))}") from None
+        raise Unreadable(
+            fill(gettext_noop("not a readable SQLite database: %(reason)s"), {"reason": shown(str(error))})
+        ) from None
 
 
 def _database(connection: sqlite3.Connection) -> Findings:

@@ -13,6 +13,7 @@ from email.message import Message
 from itertools import islice
 from typing import Any
 
+from mnesis_core.errors import gettext_noop
 from mnesis_core.files.source import LINE_BYTES, Findings, Source, Unreadable, counted, listed, shown, walk
 
 FIRST_LINES = 5
@@ -181,7 +182,7 @@ def explore_log(source: Source) -> Findings:
     read = _Log()
     covered = source.feed(read.take, most=MOST_LOG_LINES)
     if not read.lines:
-        raise Unreadable("it has no line")
+        raise Unreadable(gettext_noop("it has no line"))
     lines = [counted(read.lines, "line")]
     if read.timed:
         lines.append(f"From {shown(read.first)} to {shown(read.last)}, a time in {read.timed:,} of them")
@@ -207,7 +208,7 @@ def explore_email(source: Source) -> Findings:
             decoded = raw
         lines.append(f"{header}: {shown(decoded, characters=200)}")
     if not lines:
-        raise Unreadable("it has neither sender, receiver nor subject")
+        raise Unreadable(gettext_noop("it has neither sender, receiver nor subject"))
     leaves = _leaves(message)
     number = f"{MOST_PARTS} parts or more" if len(leaves) == MOST_PARTS else counted(len(leaves), "part")
     lines.append(f"{number}: {listed(part.get_content_type() for part in leaves)}")

@@ -15,6 +15,7 @@ from openpyxl.utils.cell import range_boundaries
 from openpyxl.utils.exceptions import InvalidFileException
 from openpyxl.worksheet._read_only import ReadOnlyWorksheet
 
+from mnesis_core.errors import fill, gettext_noop
 from mnesis_core.files.kinds.archive import READ_ERRORS, check_parts, properties_of
 from mnesis_core.files.source import Findings, Source, Unreadable, counted, shown
 
@@ -45,7 +46,9 @@ def explore(source: Source) -> Findings:
             with closing(reader.wb) as book:
                 lines = list(_lines(book))
     except (InvalidFileException, *READ_ERRORS) as error:
-        raise Unreadable(f"not readable as a spreadsheet: {shown(str(error))}") from None
+        raise Unreadable(
+            fill(gettext_noop("not readable as a spreadsheet: %(reason)s"), {"reason": shown(str(error))})
+        ) from None
     return Findings(lines=lines, covered=f"the first {MOST_ROWS} rows of each sheet")
 
 
@@ -85,7 +88,9 @@ def _texts(file: Any) -> Iterator[str]:
             text = "".join(one.text or "" for one in element.iter() if one.tag.endswith("}t"))
             size += len(text) + TEXT_OVERHEAD
             if size > MOST_TEXT:
-                raise Unreadable(f"its texts are longer than {MOST_TEXT:,} characters")
+                raise Unreadable(
+                    fill(gettext_noop("its texts are longer than %(most)s characters"), {"most": MOST_TEXT})
+                )
             yield text
             root.clear()
 

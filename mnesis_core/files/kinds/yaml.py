@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from mnesis_core.errors import fill, gettext_noop
 from mnesis_core.files.schemas import ARRAY, BOOLEAN, INTEGER, NULL, NUMBER, OBJECT, STRING, SchemaBuilder, schema_lines
 from mnesis_core.files.source import Findings, Source, Unreadable, counted, listed, shown
 
@@ -66,7 +67,7 @@ class _Reading:
                 self.builder.scalar(_type_of_word(event.value), event.value or "null")
             return
         if self.builder.depth >= DEEPEST:
-            raise Unreadable(f"nested more than {DEEPEST} levels deep")
+            raise Unreadable(fill(gettext_noop("nested more than %(most)s levels deep"), {"most": str(DEEPEST)}))
         self.builder.open(OBJECT if isinstance(event, yaml.MappingStartEvent) else ARRAY)
 
 
@@ -87,12 +88,14 @@ def explore(source: Source) -> Findings:
                 reading.take(event)
             is_all = next(events, None) is None
     except (yaml.YAMLError, ValueError) as error:
-        raise Unreadable(f"not valid YAML: {shown(str(error), characters=200)}") from None
+        raise Unreadable(
+            fill(gettext_noop("not valid YAML: %(reason)s"), {"reason": shown(str(error), characters=200)})
+        ) from None
     if not reading.documents:
-        raise Unreadable("it holds no document")
+        raise Unreadable(gettext_noop("it holds no document"))
     root, has_several = reading.builder.root, reading.documents > 1
     if set(root.types) <= {STRING, NULL} and not has_several:
-        raise Unreadable("it has neither keys nor lists, only text")
+        raise Unreadable(gettext_noop("it has neither keys nor lists, only text"))
     lines = schema_lines(root, name="Each document:" if has_several else "")
     if has_several:
         titles = f": {listed(reading.titles)}" if reading.titles else ""
@@ -109,7 +112,7 @@ def explore_toml(source: Source) -> Findings:
     try:
         document = tomllib.loads(source.text())
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise Unreadable(f"not valid TOML: {error}") from None
+        raise Unreadable(fill(gettext_noop("not valid TOML: %(reason)s"), {"reason": str(error)})) from None
     sections = [name for name, value in document.items() if isinstance(value, dict)]
     keys = [name for name in document if name not in sections]
     counts = counted(len(sections), "section"), counted(len(keys), "top-level key")

@@ -127,6 +127,10 @@ KEPT = [
         "3 × unlesbare Zeilen bleiben als Text erhalten: es ist kein JSON",
     ),
     (
+        "not valid Python in line 12: invalid syntax",
+        "kein gültiges Python in Zeile 12: invalid syntax",
+    ),
+    (
         "effort cannot be asked of demo: the nearest that the model takes is high.",
         "effort lässt sich von demo nicht verlangen: am nächsten kommt, was das Modell annimmt: high.",
     ),
