@@ -18,8 +18,8 @@ class SiteConfig(AppConfig):
 
     def ready(self) -> None:
         # Both import models, which are not there before.
-        from mnesis_site.languages.table_names import translate_names
         from mnesis_site.sign_in import note_sign_in
+        from mnesis_site.table_names import translate_names
 
         translate_names()
         user_logged_in.connect(note_sign_in)

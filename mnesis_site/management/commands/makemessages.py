@@ -14,7 +14,7 @@ from mnesis_core.network.people import REFUSALS, Role
 from mnesis_core.records import TurnState
 from mnesis_core.search.observation import FIELDS
 from mnesis_core.turns.mcp_servers import HINTS
-from mnesis_site.languages.table_names import CONTEXT, table_names
+from mnesis_site.table_names import CONTEXT, table_names
 
 KEPT = {"no_location": True, "no_wrap": True, "no_obsolete": True}
 NOT_OURS = ["tests/*", "benchmarks/*", "clients/*", "docs/*", "data/*", "static/vendor/*"]
