@@ -12,6 +12,7 @@ from tests.support.sites.commands import printed
 
 
 # Committed, because the endpoints that are asked answer in threads with connections of their own.
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_no_public_name_is_gone() -> None:
     User.objects.create_user("ada")

@@ -285,6 +285,7 @@ async def test_a_delegation_that_takes_too_long_is_given_up_and_its_sub_agent_in
     assert child.state == "cancelled"
 
 
+@pytest.mark.slow
 @pytest.mark.both_databases
 async def test_waiting_parents_hold_no_permit_that_their_children_need(session, script, one_permit):
     names = ["a", "b", "c"]

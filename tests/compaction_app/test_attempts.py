@@ -222,6 +222,7 @@ def test_the_database_itself_refuses_a_second_summary_of_a_message_but_for_a_rev
     assert is_whole(session)
 
 
+@pytest.mark.slow
 async def test_no_transaction_is_open_while_a_model_is_asked(session, script):
     def reply(request: Request) -> Script:
         assert not connection.in_atomic_block

@@ -256,6 +256,7 @@ def test_a_failed_compaction_says_why_and_the_next_one_may_run(session, script):
     assert compact_now(session.id).state == "completed"
 
 
+@pytest.mark.slow
 @pytest.mark.both_databases
 def test_building_a_context_costs_the_same_number_of_queries_at_any_length(session, script):
     def queries() -> int:

@@ -75,6 +75,7 @@ async def test_a_worker_that_died_over_a_run_is_replaced_by_the_turn_that_needs_
     assert await db(is_whole, full)
 
 
+@pytest.mark.slow
 async def test_a_slow_summary_does_not_hold_a_turn_up_and_is_used_when_it_comes(impatient, script):
     may_come = threading.Event()
 

@@ -116,6 +116,7 @@ def test_a_sub_agent_has_tools_a_prompt_and_a_time_and_its_answer_is_checked(
     assert [(item.state, item.error_kind) for item in list_items(slow.id)] == [(ItemState.FAILED, ErrorKind.TIMEOUT)]
 
 
+@pytest.mark.slow
 def test_a_map_within_maps_ends(session: SessionRecord, script: Script) -> None:
     """Defect 20: nothing kept a sub-agent from handing its whole work on."""
 

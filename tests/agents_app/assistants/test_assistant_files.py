@@ -63,6 +63,7 @@ async def brought(session: SessionRecord) -> list[list[str]]:
     return [[name for name in ("tides.txt", "notes.txt") if name in text] for text in texts]
 
 
+@pytest.mark.slow
 async def test_a_session_is_given_the_files_of_its_version_once_and_keeps_them_when_all_else_is_gone(
     pilot: AssistantRecord, alice: User, bob: User, script: Callable[..., ScriptedModel]
 ) -> None:
@@ -83,6 +84,7 @@ async def test_a_session_is_given_the_files_of_its_version_once_and_keeps_them_w
     assert b"4.2 m" in b"".join(await db(lambda: list(export_session(session.id))))
 
 
+@pytest.mark.slow
 async def test_a_version_that_is_made_later_gives_its_files_to_later_sessions_only(
     pilot: AssistantRecord, alice: User, script: Callable[..., ScriptedModel]
 ) -> None:
@@ -95,6 +97,7 @@ async def test_a_version_that_is_made_later_gives_its_files_to_later_sessions_on
     assert (await brought(before), await brought(after)) == ([["tides.txt"]], [["tides.txt", "notes.txt"]])
 
 
+@pytest.mark.slow
 async def test_a_fork_has_the_files_once_whether_a_message_brought_them_or_not(
     pilot: AssistantRecord, alice: User, script: Callable[..., ScriptedModel]
 ) -> None:
@@ -124,6 +127,7 @@ async def test_a_file_of_the_assistant_and_of_the_message_goes_with_it_once(
     assert len(message.parts) == 2
 
 
+@pytest.mark.slow
 async def test_more_files_than_a_message_may_have_are_refused_and_those_of_an_assistant_do_not_count(
     pilot: AssistantRecord, alice: User, script: Callable[..., ScriptedModel]
 ) -> None:
@@ -239,6 +243,7 @@ def test_a_script_that_sends_the_form_is_told_where_to_go(alice: User, client: C
         assert (answer.status_code, answer.headers["HX-Redirect"]) == (204, f"/assistants/{assistant.id}/")
 
 
+@pytest.mark.slow
 def test_a_form_adds_and_removes_files_in_one_version(alice: User, client: Client) -> None:
     client.force_login(alice)
     values = {"name": "Pilot", "tools_from": "site", "audience": "named"}

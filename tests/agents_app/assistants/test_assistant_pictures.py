@@ -49,6 +49,7 @@ def colour_at(answer: Any) -> tuple[int, int, int]:
         return red, green, blue
 
 
+@pytest.mark.slow
 def test_each_format_is_taken_scaled_down_and_written_anew(alice: User, client: Client) -> None:
     client.force_login(alice)
     exif = Image.Exif()
@@ -75,6 +76,7 @@ def test_each_format_is_taken_scaled_down_and_written_anew(alice: User, client: 
             assert not any(word in answer.content for word in (b"taken at home", b"<script", b"<html"))
 
 
+@pytest.mark.slow
 def test_what_is_no_picture_or_is_too_large_is_refused_and_nothing_changes(
     pilot: AssistantRecord, alice: User, client: Client
 ) -> None:
@@ -141,6 +143,7 @@ def test_a_picture_is_for_those_who_may_use_the_assistant_and_its_owner_to_chang
     assert [client.get(api).status_code, client.get(page).status_code] == [404, 404]
 
 
+@pytest.mark.slow
 def test_a_form_takes_a_picture_and_removes_it(alice: User, client: Client) -> None:
     client.force_login(alice)
     values = {"name": "élan", "tools_from": "site", "audience": "named"}

@@ -72,6 +72,7 @@ def make_model(alias: str) -> None:
     LanguageModel.objects.create(alias=alias, litellm_model="demo/chat", context_window=9_000, max_output_tokens=1_000)
 
 
+@pytest.mark.slow
 async def test_a_session_keeps_the_version_that_it_began_with_and_its_past_prompts_are_rebuilt(
     alice: User, assistant: AssistantRecord, script: Callable[..., ScriptedModel]
 ) -> None:
@@ -303,6 +304,7 @@ BAD = [
 ]
 
 
+@pytest.mark.slow
 def test_bad_values_are_refused_in_words(alice: User, client: Client, assistant: AssistantRecord) -> None:
     client.force_login(alice)
     for body, status in BAD:

@@ -41,6 +41,7 @@ def test_a_number_that_cannot_be_is_refused(words: list[str]) -> None:
     assert not LanguageModel.objects.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_the_api_says_where_each_number_comes_from(django_user_model: Any, client: Client) -> None:
     client.force_login(django_user_model.objects.create_user("ada"))

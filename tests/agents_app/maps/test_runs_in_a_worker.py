@@ -157,6 +157,7 @@ def test_an_item_that_never_fits_fails_and_says_why(session: SessionRecord, scri
     assert verify_session(session.id).problems == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("answer", "kind", "tries"),
     [

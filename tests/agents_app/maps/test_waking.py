@@ -135,6 +135,7 @@ def test_a_worker_whose_cluster_stops_gives_back_what_does_not_end(
     assert not schedule.is_cluster_stopping()
 
 
+@pytest.mark.slow
 def test_the_only_worker_leaves_a_long_item_where_others_wait_and_goes_on_with_it_later(
     session: SessionRecord, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:

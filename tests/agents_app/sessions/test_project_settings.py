@@ -133,6 +133,7 @@ def test_its_page_offers_the_assistants_of_the_reader(
     assert offered == {"alice": [True, True], "bob": [True, False]}
 
 
+@pytest.mark.slow
 async def test_a_session_in_a_project_with_an_assistant_has_the_instructions_and_files_of_both(
     project: ProjectRecord, alice: User, client: Client, script: Callable[..., ScriptedModel]
 ) -> None:

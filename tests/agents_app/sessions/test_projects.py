@@ -199,6 +199,7 @@ def test_an_export_names_nothing_of_the_project_but_its_id(project: ProjectRecor
     assert verify_session(session.id).ok
 
 
+@pytest.mark.slow
 def test_a_project_has_members_up_to_a_bound_each_once(shared: ProjectRecord, alice: User) -> None:
     project_store.add_member(shared.id, owner_id=alice.pk, name="bob")
     assert [(member.name, member.is_owner) for member in list_members(shared)] == [("alice", True), ("bob", False)]

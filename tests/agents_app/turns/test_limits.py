@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from django.contrib.auth.models import User
 
 from agents_app.tools.registry import ToolContext, tool
@@ -69,6 +70,7 @@ async def test_a_turn_ends_between_two_calls_with_what_it_has(alice: User, scrip
     assert (turn.usage.tokens_input, turn.usage.tokens_output) == (1_000, 1_000)
 
 
+@pytest.mark.slow
 async def test_time_cuts_an_answer_off_and_keeps_what_was_said(alice: User, script: Script) -> None:
     model = script(Step(text="one two three " * 100, delay_seconds=0.1))
     session = await db(limited, alice, turn={"seconds": 1.5})

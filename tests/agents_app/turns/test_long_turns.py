@@ -149,6 +149,7 @@ async def test_when_a_step_of_half_a_window_leaves_its_ends_and_what_is_newer_fi
     assert (await db(cover, session.id)).ok
 
 
+@pytest.mark.slow
 async def test_nothing_is_shown_again_once_a_person_has_compacted(alice, script) -> None:
     script(reader(14, tool="archive"))
     session = await archive_session(alice)
@@ -169,6 +170,7 @@ def find_again(state: ContextState) -> Refill | None:
     return find_refill(state.session.id, state.entries, used=0, budget=budget, calibration=ratio, path=None)
 
 
+@pytest.mark.slow
 async def test_a_refill_is_read_with_two_queries_and_stays_the_same_for_some_calls(alice, script) -> None:
     script(reader(17, tool="archive"))
     session = await archive_session(alice)
@@ -200,6 +202,7 @@ async def test_a_worker_summarises_while_the_turn_goes_on(alice, script) -> None
     assert (await db(cover, session.id)).ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [9, 11, 14, 17])
 async def test_what_is_said_before_a_call_of_its_size_is_what_the_call_takes(alice, script, steps) -> None:
     script(reader(steps, tool="archive"))

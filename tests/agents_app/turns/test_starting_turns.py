@@ -179,6 +179,7 @@ async def test_the_first_message_names_a_session_without_a_title(session, script
     assert [turn.seq for turn in await db(list_turns, session.id)] == [2, 1]
 
 
+@pytest.mark.slow
 async def test_a_turn_may_ask_another_model_and_the_next_one_asks_the_session_s_again(session, script):
     await db(
         LanguageModel.objects.create,

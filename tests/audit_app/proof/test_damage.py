@@ -38,6 +38,7 @@ def found() -> list[tuple[str, str]]:
     return [(one.session, f"{one.kind}: {one.detail}") for one in verify_all(jobs=1).problems if one.kind != "guard"]
 
 
+@pytest.mark.slow
 def test_a_missing_table_is_named_and_each_session_that_cannot_be_proven(session_id: str, other_id: str) -> None:
     execute("ALTER TABLE context_items RENAME TO hidden")
     try:

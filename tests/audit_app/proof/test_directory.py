@@ -241,6 +241,7 @@ def test_what_is_done_at_the_end_is_done_last_and_not_for_what_was_taken_back() 
     assert done == ["outer", "inner", "at once"]
 
 
+@pytest.mark.slow
 @pytest.mark.both_databases
 def test_sessions_that_come_and_go_at_once_are_one_chain_and_nobody_waits_for_ever(alice: User) -> None:
     parents = [add_session(alice) for _ in range(4)]

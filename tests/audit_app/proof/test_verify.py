@@ -147,6 +147,7 @@ def test_what_an_item_says_of_itself_is_what_its_tries_and_its_line_come_to(
         assert difference.rows == value
 
 
+@pytest.mark.slow
 def test_what_a_run_counts_is_what_its_items_and_tries_come_to(session_id: str, unguarded: None) -> None:
     for run in OperatorRun.objects.all():
         for name in OperatorRun.rules.unproven:

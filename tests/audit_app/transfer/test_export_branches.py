@@ -49,6 +49,7 @@ def eve(db: None) -> User:
     return make_user("eve")
 
 
+@pytest.mark.slow
 def test_a_tree_comes_in_as_the_same_tree_and_goes_on(tree: Any, eve: User) -> None:
     session_id, lines, rows, path = tree
     import_sessions(lambda: lines, owner_id=eve.pk)

@@ -220,6 +220,7 @@ def canonical_row(table: str, row: dict[str, Any], names: Iterable[str]) -> dict
     return {name: values.json_text(row[name]) if name in is_json else row[name] for name in names}
 
 
+@pytest.mark.slow
 @pytest.mark.both_databases
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("name", SESSIONS)
@@ -237,6 +238,7 @@ def test_a_session_of_the_vectors_leaves_as_it_came(name: str) -> None:
     assert_described()
 
 
+@pytest.mark.slow
 @pytest.mark.both_databases
 @pytest.mark.owner
 @pytest.mark.django_db(transaction=True)
@@ -272,6 +274,7 @@ def assert_all_agree() -> None:
     assert_described()
 
 
+@pytest.mark.slow
 @pytest.mark.both_databases
 @pytest.mark.django_db(transaction=True)
 def test_both_agree_on_a_record_with_one_of_everything(session_id: str) -> None:

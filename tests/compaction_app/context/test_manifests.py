@@ -189,6 +189,7 @@ def live(session_id: str) -> list[str]:
     return [*calls, ask(session_id)]
 
 
+@pytest.mark.slow
 @pytest.mark.both_databases
 def test_a_fork_and_a_session_from_a_file_have_calls_that_are_proven(alice):
     try:

@@ -99,6 +99,7 @@ def tell(session_id: str, turns: int, *, steps: int = 1) -> list[str]:
     return [stored.id for message in said for stored in message.parts if isinstance(stored.part, ToolPart)]
 
 
+@pytest.mark.slow
 def test_of_a_context_that_is_far_too_large_its_end_is_measured_and_the_rest_is_summed_up():
     session_id = small_session()
     tools = tell(session_id, 400)

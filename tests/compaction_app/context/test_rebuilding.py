@@ -67,6 +67,7 @@ def read_payload(session: SessionRecord, client: Client, alice: Any) -> Callable
     return ask
 
 
+@pytest.mark.slow
 @pytest.mark.both_databases
 async def test_every_past_payload_is_what_was_sent_whatever_happened_since(session, script, read_payload, monkeypatch):
     def reply(request: Request) -> Script:

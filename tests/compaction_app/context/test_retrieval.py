@@ -68,6 +68,7 @@ def test_a_question_finds_what_a_summary_stands_for(session_id):
     assert FACT in found(session_id, "Where does my sister live?")
 
 
+@pytest.mark.slow
 def test_only_what_was_said_before_the_question_answers_it():
     session_id = new_session(make_user("carla"))
     add_turn(session_id, FACT)

@@ -82,6 +82,7 @@ def test_what_was_said_on_another_branch_is_no_fact_of_this_one():
     assert facts_in(session_id) == ["The tulip is red.", "Lea lives in Bergen."]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("take_back", [withdraw_fact, forbid_fact])
 async def test_a_call_is_sent_the_facts_of_then_though_they_were_taken_back(
     session: SessionRecord, alice, script, take_back

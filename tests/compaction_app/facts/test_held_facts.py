@@ -105,6 +105,7 @@ def test_a_fact_that_is_held_for_the_person_reaches_their_other_sessions_and_nob
     assert [len(every_fact(id)) for id in (there, fact.session_id)] == [1, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["let go", "withdraw", "forbid", "supersede", "correct", "delete", "run out"])
 def test_a_copy_is_in_no_prompt_once_its_fact_reaches_its_session_no_longer(carla: User, end: str):
     fact = held(carla, replace(TEA, valid_to=timezone.now() + timedelta(seconds=2)) if end == "run out" else TEA)
@@ -199,6 +200,7 @@ def test_only_a_live_fact_of_one_s_own_session_can_be_held(carla: User, dario: U
         list_held_facts(carla.pk, before="no \x00 id")
 
 
+@pytest.mark.slow
 def test_what_the_session_says_later_takes_the_place_of_a_copy_and_what_it_said_before_does_not(carla: User):
     early = new_session(carla)
     add_fact(early, COFFEE, owner_id=carla.pk)
@@ -234,6 +236,7 @@ def test_what_the_session_has_said_forbidden_or_withdrawn_is_not_copied_again(ca
     assert facts_in(copied) == []
 
 
+@pytest.mark.slow
 def test_a_configuration_bounds_the_facts_of_other_sessions_or_does_without(carla: User):
     for number in range(4):
         held(carla, FactDraft(statement=f"Fact {number}.", kind=FactKind.ENTITY, salience=10 + number))
@@ -292,6 +295,7 @@ def lines(carla: User) -> tuple[list[bytes], str, str]:
     return found, fact.session_id, there
 
 
+@pytest.mark.slow
 def test_an_imported_session_holds_nothing_until_somebody_holds_it_here(lines: Any, carla: User, dario: User):
     found, origin, there = lines
     import_sessions(lambda: found, owner_id=dario.pk)
@@ -306,6 +310,7 @@ def test_an_imported_session_holds_nothing_until_somebody_holds_it_here(lines: A
     assert facts_in(taken(carla)) == []
 
 
+@pytest.mark.slow
 def test_a_copy_may_be_imported_where_what_it_is_a_copy_of_belongs_to_somebody_else(
     lines: Any, carla: User, dario: User
 ):
@@ -316,6 +321,7 @@ def test_a_copy_may_be_imported_where_what_it_is_a_copy_of_belongs_to_somebody_e
     assert (facts_in(there), verify_session(there).problems) == ([], [])
 
 
+@pytest.mark.slow
 async def test_a_first_prompt_has_what_is_held_and_a_past_one_is_rebuilt_though_it_was_let_go(session, alice, script):
     model = script(lambda request: "Noted.")
     fact = await db(held, alice)

@@ -97,6 +97,7 @@ def test_hostile_texts_are_shown_as_texts(owner_client: Client, talk: str) -> No
     assert "\x00" not in text
 
 
+@pytest.mark.slow
 def test_facts_come_a_page_at_a_time_and_in_as_many_queries(owner_client: Client, talk: str) -> None:
     def queries() -> int:
         with CaptureQueriesContext(connection) as captured:

@@ -118,6 +118,7 @@ def test_a_reflection_is_done_once_however_often_a_worker_is_woken(session: Sess
     assert Reflection.objects.count() == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_allowed", [False, True])
 def test_what_a_person_forbade_is_not_found_again_until_it_is_allowed(
     session: SessionRecord, script: Any, is_allowed: bool
@@ -152,6 +153,7 @@ def test_what_is_said_later_of_the_same_subject_supersedes_within_a_leaf(session
     assert verify_session(session.id).problems == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("said", "code"),
     [("I cannot.", "unreadable"), (Step(error=ModelUnreachable("away")), "MODEL_UNREACHABLE")],

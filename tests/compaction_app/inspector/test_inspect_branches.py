@@ -244,6 +244,7 @@ def test_the_ledger_says_in_words_what_became_of_branches(reader: Client, alice:
     assert "Branch 2 begins before the first message" in entry
 
 
+@pytest.mark.slow
 def test_a_messages_page_follows_the_branch(reader: Client, talk: Talk) -> None:
     session_id = talk.session.id
     messages = {message.seq: message.id for message in load_messages(session_id, limit=1_000)}
@@ -272,6 +273,7 @@ def test_turns_say_their_branch_where_there_are_any(reader: Client, talk: Talk, 
     assert '<span class="chip">branch' not in get(reader, line, "")
 
 
+@pytest.mark.slow
 async def test_calls_that_saw_a_message_and_what_each_showed_follow_the_branch(
     session: SessionRecord, script: Any
 ) -> None:
@@ -303,6 +305,7 @@ async def test_calls_that_saw_a_message_and_what_each_showed_follow_the_branch(
     assert len(occupancy.columns) == 4
 
 
+@pytest.mark.slow
 async def test_a_call_on_the_first_branch_is_read_without_what_the_others_said(
     session: SessionRecord, script: Any
 ) -> None:

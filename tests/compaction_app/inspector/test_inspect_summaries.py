@@ -90,6 +90,7 @@ def queries_of(owner_client: Client, address: str) -> int:
     return len(queries)
 
 
+@pytest.mark.slow
 def test_only_the_owner_and_who_may_see_every_record_may_look(tree: Tree, owner_client: Client, client: Client) -> None:
     eve = User.objects.create_user("eve", is_staff=True)
     client.force_login(eve)

@@ -81,6 +81,7 @@ async def check_marks(session: SessionRecord, reader: Client, model: ScriptedMod
     return seen
 
 
+@pytest.mark.slow
 async def test_what_is_marked_is_what_each_prompt_really_had(session, script, reader):
     model = script(reply)
     for number in range(8):
@@ -97,6 +98,7 @@ async def test_what_is_marked_is_what_each_prompt_really_had(session, script, re
     assert not all(whole)
 
 
+@pytest.mark.slow
 async def test_the_bar_has_every_call_of_a_turn_with_its_number_and_answer(session, script, reader):
     script(reply)
     await talk(session, 3)
@@ -114,6 +116,7 @@ async def test_the_bar_has_every_call_of_a_turn_with_its_number_and_answer(sessi
     assert (await db(shown, reader, session.id, summary.id))["words"].startswith("This call was made outside a turn")
 
 
+@pytest.mark.slow
 async def test_a_branch_has_its_own_calls_and_they_saw_its_own_messages(session, script, reader):
     model = script(reply)
     await talk(session, 3)
@@ -152,6 +155,7 @@ def leaf_sources(summary_id: str) -> list[str]:
     return list(SummaryEdge.objects.filter(node_id=summary_id).values_list("source_id", flat=True))
 
 
+@pytest.mark.slow
 def test_the_rows_of_the_table_name_their_messages(reader: Client, alice: User) -> None:
     session_id = make_tree(alice)
     page = reader.get(reverse("inspect-summaries", args=[session_id]), {"view": "table", "branch": 1}).content.decode()
@@ -190,6 +194,7 @@ def test_each_way_to_show_a_message_has_its_place() -> None:
     }
 
 
+@pytest.mark.slow
 async def test_nobody_else_is_told_but_staff_who_see_all_records(session, script, client, alice, bob):
     script("Fine.")
     await say(session, "How high is the tide?")

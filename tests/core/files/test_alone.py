@@ -34,6 +34,7 @@ def test_a_file_is_explored_and_what_it_took_is_known(tmp_path: Path) -> None:
     assert 1_000_000 < found.peak_bytes < 100_000_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("deed", "problem"),
     [

@@ -120,6 +120,7 @@ async def test_a_name_is_led_to_an_address_that_is_listed_and_stays_the_name(
     assert (await exchange.head())[1]["request-id"] == "req_raw"
 
 
+@pytest.mark.slow
 async def test_a_proxy_of_the_environment_is_used_but_for_hosts_that_it_excepts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -63,6 +63,7 @@ def unbounded_object(schema: dict[str, Any], name: str, seen: frozenset[str]) ->
         yield from unbounded(value, key, seen)
 
 
+@pytest.mark.slow
 def test_every_field_of_a_request_has_bounds() -> None:
     found = {
         field

@@ -208,6 +208,7 @@ def test_somebody_elses_session_page_is_a_404_page(ada: User) -> None:
     assert b"Page not found" in response.content
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/api/docs", "/api/openapi.json"])
 def test_the_api_describes_itself_to_those_who_are_signed_in(ada: User, path: str) -> None:
     reader = Client()

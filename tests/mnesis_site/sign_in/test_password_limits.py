@@ -156,6 +156,7 @@ def test_neither_names_nor_addresses_are_kept_and_rows_that_mean_nothing_go(ada:
     assert TryBucket.objects.count() == 3
 
 
+@pytest.mark.slow
 def test_the_old_password_cannot_be_tried_out_by_who_is_signed_in(ada: User, client: Client) -> None:
     client.force_login(ada)
     form = {"old_password": "wrong", "new_password1": "another horse", "new_password2": "another horse"}
@@ -168,6 +169,7 @@ def test_the_old_password_cannot_be_tried_out_by_who_is_signed_in(ada: User, cli
     assert client.post("/password/", form | {"old_password": PASSWORD}).status_code == 302
 
 
+@pytest.mark.slow
 def test_behind_a_trusted_proxy_each_client_is_counted_apart(ada: User, settings: Any) -> None:
     def try_through(proxy: str, client: str) -> int:
         values = {"REMOTE_ADDR": proxy, "HTTP_X_FORWARDED_FOR": client}

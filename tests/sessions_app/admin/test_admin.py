@@ -172,6 +172,7 @@ def test_nothing_of_the_record_can_be_changed(model: type[Model], session_id: st
     assert everything(model) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", RECORD_MODELS, ids=lambda model: model.__name__)
 def test_every_row_has_a_page_with_all_its_columns_and_no_form(
     model: type[Model], session_id: str, inspector: Client

@@ -42,6 +42,7 @@ def test_no_query_breaks_a_list(query: str, status: int, session_id: str, inspec
         assert inspector.get(f"{url}?{query}").status_code == status, url
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "key", ["%00", "x" * 5000, "9" * 5000, "99999999999999999999999", "%ED%A0%80", "sess_5F", "-1", "a/b"]
 )

@@ -105,6 +105,7 @@ def _constant(model: type[models.Model]) -> dict[str, Any]:
     return {field.attname: field.get_default() for field in made if not isinstance(field, EncodedField)}
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 @pytest.mark.owner
 @pytest.mark.parametrize("by_table", [False, True], ids=["orm", "table"])

@@ -61,6 +61,7 @@ def is_partial(item: models.Index | models.BaseConstraint) -> bool:
     return getattr(item, "condition", None) is not None
 
 
+@pytest.mark.slow
 def test_no_index_is_the_beginning_of_another() -> None:
     spare = [
         f"{short.table}.{short.name} is the beginning of {long.name}"

@@ -40,6 +40,7 @@ def put(**values: Any) -> LanguageModel:
     return LanguageModel.objects.get()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changed", "setting"),
     [

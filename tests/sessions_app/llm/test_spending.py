@@ -208,6 +208,7 @@ def test_time_counts_while_a_model_is_asked_or_a_tool_runs(alice: User) -> None:
         begin_call(turn)
 
 
+@pytest.mark.slow
 def test_a_long_history_is_added_up_once(alice: User, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spending, "KEEP_AFTER_CALLS", 20)
     spending_store.put_account_limits(alice.pk, {"user": {"tokens": 10**6, "seconds": 10**6, "tool_calls": 10**6}})
@@ -239,6 +240,7 @@ def test_a_call_that_still_runs_keeps_what_came_after_it_from_being_settled(
     assert lines(session)[0].spent == 5 + 7 + 10
 
 
+@pytest.mark.slow
 def test_without_limits_nothing_is_asked_and_with_them_as_much_for_a_long_history(alice: User) -> None:
     free, limited = new_session(alice), new_session(alice, config={"limits": {"day": {"tokens": 10**6}}})
     costs = []

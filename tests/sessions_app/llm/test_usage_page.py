@@ -189,6 +189,7 @@ def test_a_temporary_chat_still_counts_and_is_not_named(reader: User, ask: Calla
     assert session_id not in page
 
 
+@pytest.mark.slow
 @pytest.mark.both_databases
 def test_the_page_asks_as_much_for_one_session_as_for_many(ada: User, inspector: Client) -> None:
     counts = []

@@ -98,6 +98,7 @@ def test_a_branch_that_is_not_there_is_said_in_words(browser: Client, tree: str,
         assert b"no such branch" in answer.content or b"whole number" in answer.content
 
 
+@pytest.mark.slow
 def test_a_jump_to_a_message_elsewhere_shows_its_branch_and_says_so(browser: Client, ask: Ask, tree: str) -> None:
     page = ask(f"/sessions/{tree}/", at=6)
     assert seqs(page) == [1, 2, 5, 6]

@@ -30,6 +30,7 @@ def test_the_demo_model_shows_what_it_can_do(ask: Ask) -> None:
         assert f'data-example="{escape(example)}"' in page
 
 
+@pytest.mark.slow
 def test_assistants_are_picked_beside_the_model_where_there_are_any(reader: User, browser: Client) -> None:
     assert 'id="assistant"' not in page_of(browser)
     for number in range(MOST_ASSISTANTS + 1):

@@ -107,6 +107,7 @@ def test_a_search_looks_at_titles_and_keeps_its_address(browser: Client, reader:
     assert "No title contains “<bdi>zz</bdi>”" in browser.get("/sessions/rows/", {"q": "zz"}).content.decode()
 
 
+@pytest.mark.slow
 @pytest.mark.both_databases
 def test_thousands_of_sessions_are_paged_without_counting_them(browser: Client, reader: User) -> None:
     now, home = timezone.now(), home_of(reader.pk)
@@ -175,6 +176,7 @@ def test_a_label_and_a_search_keep_their_address(browser: Client, reader: User) 
     assert answer["HX-Replace-Url"] == "/sessions/?q=x&label=a%3Db"
 
 
+@pytest.mark.slow
 def test_days_stand_above_the_rows_in_the_readers_own_time(browser: Client, reader: User) -> None:
     now = timezone.now()
     for days in (0, 0, 1, 5, 20):

@@ -242,6 +242,7 @@ def test_a_message_whose_turn_goes_on_is_not_shared(owner: Client, alice: User, 
     assert share(owner, harbour)["message_id"] == message
 
 
+@pytest.mark.slow
 def test_files_are_seen_through_the_link_and_only_those_of_its_messages(
     owner: Client, guest: Client, alice: User, harbour: str
 ) -> None:
@@ -593,6 +594,7 @@ class Undone(Exception):
     """Takes back what was written."""
 
 
+@pytest.mark.slow
 def test_a_share_is_exported_and_opens_nothing_where_it_is_imported(
     owner: Client, guest: Client, alice: User, bob: User
 ) -> None:

@@ -157,6 +157,7 @@ def test_it_is_for_people_who_are_signed_in(client: Client) -> None:
         assert client.get(path, headers={"HX-Request": "true"}).status_code == 401
 
 
+@pytest.mark.slow
 def test_it_is_two_queries_for_any_number_of_sessions(owner: User, owner_client: Client) -> None:
     open_id = add(owner, "Open")
     paths = (

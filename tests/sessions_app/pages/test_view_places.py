@@ -17,6 +17,7 @@ pytestmark = pytest.mark.django_db
 Ask = Callable[..., str]
 
 
+@pytest.mark.slow
 def test_a_long_session_paints_its_newest_fifty_messages_and_loads_the_rest_in_order(
     ask: Ask, browser: Client, reader: User
 ) -> None:

@@ -119,6 +119,7 @@ FOUND = {
 }
 
 
+@pytest.mark.slow
 def test_each_term_finds_its_sessions_and_its_negation_the_others(
     record: dict[str, User], subtests: pytest.Subtests
 ) -> None:
@@ -161,6 +162,7 @@ def test_pages_go_on_from_each_other_with_as_many_statements_for_many_as_for_few
     assert len(few) == len(many) == 4
 
 
+@pytest.mark.slow
 def test_hostile_values_find_nothing_and_break_nothing(record: dict[str, User], subtests: pytest.Subtests) -> None:
     for value in ("\0", "\ud800", "%", "_", "\\", "' OR 1=1 --", "\u202e", "a" * 400):
         for name, field in FIELDS.items():

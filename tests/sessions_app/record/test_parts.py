@@ -126,6 +126,7 @@ LATER = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("part_type", "content", "label"), LATER, ids=lambda value: value[:20])
 def test_what_a_later_version_wrote_is_kept_whole_and_breaks_nothing(
     talk: str, reader: User, browser: Client, part_type: str, content: str, label: str

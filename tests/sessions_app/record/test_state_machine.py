@@ -125,6 +125,7 @@ class Store(Walk):
             assert shown == tombstones & {part.id for part in parts}
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 @pytest.mark.parametrize("walks", [10, pytest.param(500, marks=pytest.mark.soak)])
 def test_the_record_says_what_was_done(walks: int) -> None:

@@ -235,6 +235,7 @@ def test_a_vector_of_another_length_is_compared_with_nothing(talk: Scope, monkey
     assert seqs(answer(talk, "Which roses?"))[0] == 3
 
 
+@pytest.mark.slow
 def test_hostile_texts_get_vectors_or_are_passed_over(reader: User) -> None:
     session_id = new_session(reader)
     for text in (HOSTILE, "\x00", "\ud800", " \n ", "\u200b", "ferry " * 3_500_000):

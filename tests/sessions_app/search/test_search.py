@@ -132,6 +132,7 @@ PATTERNS: dict[str, set[str]] = {
 }
 
 
+@pytest.mark.slow
 def test_words_find_the_same_texts_on_both_databases(corpus: Scope) -> None:
     assert {query: found(search(corpus, query, limit=100)) for query in WORDS} == WORDS
 

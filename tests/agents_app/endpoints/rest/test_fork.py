@@ -182,6 +182,7 @@ def texts_of(session_id: str) -> list[str]:
     return [part.text for parts in parts_of(session_id) for part in parts]
 
 
+@pytest.mark.slow
 @pytest.mark.both_databases
 def test_a_fork_of_a_branch_has_its_path_and_no_branches(alice, tree, monkeypatch):
     monkeypatch.setattr(histories, "TURNS", 1)
@@ -198,6 +199,7 @@ def test_a_fork_of_a_branch_has_its_path_and_no_branches(alice, tree, monkeypatc
     assert [turn.state for turn in turns] == ["completed", "completed", "incomplete", "completed"]
 
 
+@pytest.mark.slow
 @pytest.mark.both_databases
 def test_a_fork_before_a_message_ends_with_its_parent(alice, tree):
     messages = load_messages(tree.id)

@@ -107,6 +107,7 @@ async def test_what_cannot_be_reached_is_said(address, reason):
         await call_tool(attached(address), "act", {})
 
 
+@pytest.mark.slow
 async def test_who_says_nothing_at_all_is_given_up(monkeypatch):
     monkeypatch.setattr(mcp_connections, "CONNECT_SECONDS", 0.3)
     with pytest.raises(ToolServerUnreachable, match=r"did not answer within 0\.3 seconds"):

@@ -386,6 +386,7 @@ def numbers_of(text: str) -> dict[int, bool]:
     return {int(number): BESIDE in about for number, about in lines}
 
 
+@pytest.mark.slow
 @pytest.mark.both_databases
 def test_what_is_on_another_branch_is_found_and_said_to_be_there(alice):
     session = load_session(make_tree(alice))

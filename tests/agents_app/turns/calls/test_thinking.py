@@ -143,6 +143,7 @@ def talk(number: int) -> list[Block]:
     return [("think", f"Thought {number}."), said]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "other"), [(MANUAL, ADAPTIVE), (ADAPTIVE, MANUAL), (GEMINI, MANUAL)])
 async def test_another_model_and_another_effort_are_sent_none_of_it(alice, name: str, other: str) -> None:
     with ThinkingProvider(talk) as provider:
@@ -160,6 +161,7 @@ async def test_another_model_and_another_effort_are_sent_none_of_it(alice, name:
     await check_calls(session)
 
 
+@pytest.mark.slow
 async def test_a_fork_sends_it_back_and_an_export_has_it(alice) -> None:
     with ThinkingProvider(talk) as provider:
         session = await thinking_session(alice, provider, ADAPTIVE)

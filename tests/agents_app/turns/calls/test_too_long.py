@@ -114,6 +114,7 @@ async def test_a_turn_recovers_at_any_ratio_whatever_the_provider_says(row, sess
         assert (await say(session, text_of(3_000))).state == TurnState.COMPLETED
 
 
+@pytest.mark.slow
 async def test_a_model_that_takes_less_than_its_entry_says_teaches_its_window(row, session, script):
     strict(script, window=8_192)
     assert (await say(session, text_of(24_000))).state == TurnState.COMPLETED

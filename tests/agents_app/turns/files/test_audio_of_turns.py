@@ -84,6 +84,7 @@ def heard(provider: CachingProvider) -> list[dict[str, Any]]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.both_databases
 async def test_it_is_sent_as_it_is_and_played_on_the_page(alice: Any, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OPENAI_API_KEY", "key")

@@ -74,6 +74,7 @@ def page_of(user: Any, call: CallRecord) -> str:
     return client.get(f"/sessions/{call.session_id}/").content.decode()
 
 
+@pytest.mark.slow
 async def test_a_call_with_pictures_is_rebuilt(alice: Any, asked: Any):
     call = await asked(takes_pictures=True)
     assert len(await db(shown_again, call)) == 1
@@ -82,6 +83,7 @@ async def test_a_call_with_pictures_is_rebuilt(alice: Any, asked: Any):
     assert DESCRIBED not in page
 
 
+@pytest.mark.slow
 async def test_the_page_says_that_a_model_was_sent_words_alone(alice: Any, asked: Any):
     call = await asked(takes_pictures=False)
     page = await db(page_of, alice, call)
