@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from itertools import islice
 
 from django.conf import settings
 from django.utils.translation import get_language, gettext, trans_real
@@ -104,7 +105,8 @@ def _translated(language: str, said: str) -> str | None:
 
 def _first(language: str, said: str) -> tuple[int, str] | None:
     """Return how much of a text is one of ours, and this in the page's language."""
-    ends = [*(end.start() for end in _END.finditer(said)), len(said)]
+    # A few: a hostile text may have a thousand, and every one is compared with every text.
+    ends = [*(end.start() for end in islice(_END.finditer(said), MOST_SENTENCES)), len(said)]
     for end in reversed(ends):
         if (text := gettext(said[:end])) != said[:end]:
             return end, text
