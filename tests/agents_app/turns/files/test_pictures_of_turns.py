@@ -61,6 +61,7 @@ def shown_again(call: CallRecord) -> list[bytes]:
 def forget(role: str) -> None:
     """Delete every row and every content, as only the owner of the database can."""
     if role:
+        connection.ensure_connection()  # the thread may have had none
         connection.connection.execute("RESET SESSION AUTHORIZATION")
     call_command("flush", interactive=False, verbosity=0)
     if role:
