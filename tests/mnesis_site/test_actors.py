@@ -165,6 +165,7 @@ def by_name(monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], list[str]]:
     return [*OPERATIONS], [*TOOLS]
 
 
+@pytest.mark.slow
 def test_every_method_acts_for_who_asks(
     by_name: tuple[list[str], list[str]], key: KeyText, as_key: dict[str, str], browser: Client, as_ada: dict[str, str]
 ) -> None:

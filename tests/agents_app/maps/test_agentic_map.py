@@ -173,6 +173,7 @@ def test_one_that_may_write_still_asks_nobody_and_uses_the_tools_of_the_run(sess
     assert [offered(request) for request in model.requests] == [{"look_up", "note_down", "task"}, {"note_down"}]
 
 
+@pytest.mark.slow
 def test_a_run_that_a_model_asked_for_gives_no_tool_that_its_session_has_not(session, script):
     model = script(lambda request: "done")
     [asked] = exchange(session.id, "Map it.", "I do.")[1:]
@@ -274,6 +275,7 @@ def test_a_rate_limit_answer_to_one_sub_agent_holds_up_all(session, script):
     assert OperatorBrake.objects.get(model="demo").ceiling == 1
 
 
+@pytest.mark.slow
 def test_cancel_ends_the_sub_agents_within_seconds(session, script):
     script(lambda request: Step(text=("half ", "done"), delay_seconds=30.0))
     run_id = begin(session, 3)

@@ -48,6 +48,7 @@ async def call(session: SessionRecord, name: str = "llm_map", **arguments: Any) 
     return telling.result()
 
 
+@pytest.mark.slow
 async def test_a_map_gives_its_handle_counts_and_first_failures(
     script: Callable[..., ScriptedModel], session: SessionRecord
 ):

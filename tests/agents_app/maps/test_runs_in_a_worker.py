@@ -250,6 +250,7 @@ def test_a_pause_lets_calls_end_and_begins_none(session: SessionRecord, script: 
     assert calls(session) == 40
 
 
+@pytest.mark.slow
 @pytest.mark.both_databases
 def test_a_cancellation_cuts_calls_off_and_keeps_what_is_done(session: SessionRecord, script: Script) -> None:
     slow = iter([False] * 4)
@@ -384,6 +385,7 @@ def test_an_input_that_goes_while_the_run_is_at_it_lets_the_run_wait(session: Se
     assert not OperatorItem.objects.filter(state="running").exists()
 
 
+@pytest.mark.slow
 def test_a_run_of_a_deleted_session_is_left_alone(session: SessionRecord, script: Script) -> None:
     script(lambda request: Step(text="ok", delay_seconds=0.2))
     start(session, 40, concurrency=2)

@@ -122,6 +122,7 @@ def test_a_worker_that_is_to_stop_ends_what_it_began_and_is_queued_again(
     assert load_run(run_id).counts.completed == 60
 
 
+@pytest.mark.slow
 def test_a_worker_whose_cluster_stops_gives_back_what_does_not_end(
     session: SessionRecord, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -184,6 +184,7 @@ def test_importing_again_changes_nothing(exported: Exported, eve: User):
     assert Event.objects.count() == len(rows["events"])
 
 
+@pytest.mark.slow
 def test_a_session_goes_on_after_it_was_imported(exported: Exported, eve: User):
     sample, lines, _ = exported
     import_sessions(lambda: lines, owner_id=eve.pk)
@@ -247,6 +248,7 @@ def setting(table: str, column: str, value: Any) -> Callable[[str, Values], None
     return change
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("table", "column", "value", "reason"),
     [

@@ -369,6 +369,7 @@ def test_a_session_cannot_loosen_the_sites_limit(session, priced, settings, tmp_
         site_config.cache_clear()
 
 
+@pytest.mark.slow
 def test_a_model_that_hangs_is_given_up_and_what_it_said_is_kept(session, script):
     never = asyncio.Event()
     model = script(lambda request: Step(text=("- A", " summary"), gate=never, gate_after=1))

@@ -207,6 +207,7 @@ def test_a_form_of_a_model_refuses_parameters_in_german(inspector: Client, param
     assert shown in german(inspector, "/models/add/", sent)
 
 
+@pytest.mark.slow
 def test_the_check_of_a_model_is_told_in_german(inspector: Client) -> None:
     LanguageModel.objects.create(
         alias="big", litellm_model="openai/gpt-4o", context_window=8_000, max_output_tokens=1_000

@@ -88,6 +88,7 @@ def test_who_mistypes_and_then_signs_in_begins_anew(ada: User) -> None:
         assert tries(Client(), PASSWORD).status_code == 302
 
 
+@pytest.mark.slow
 def test_many_names_from_one_address_are_one_flood(ada: User) -> None:
     statuses = [tries(Client(), "wrong", name=f"name{number}").status_code for number in range(50)]
     assert statuses.count(200) == CONFIG.address_tries

@@ -46,6 +46,7 @@ async def ended() -> AsyncIterator[None]:
     await connections.close()
 
 
+@pytest.mark.slow
 async def test_tools_of_a_server_are_listed_and_called(server):
     listing = take_listing("example", await ask_for_tools(server.address))
     assert [tool.spec.name for tool in listing.tools][:2] == ["example__add", "example__refuse"]

@@ -92,6 +92,7 @@ async def test_a_pdf_is_sent_whole_to_claude(alice: Any):
     await calls_rebuilt(session)
 
 
+@pytest.mark.slow
 async def test_openai_gets_it_as_a_file(alice: Any):
     with CachingProvider(lambda _: "At six.") as provider:
         session, _ = await ask(alice, provider, document(*PAGES), name="openai/gpt-4o", takes_documents=True)

@@ -164,6 +164,7 @@ async def test_what_claude_s_provider_ran_is_no_call_of_ours() -> None:
     assert [call.name for call in reply.tool_calls] == ["shelf"]
 
 
+@pytest.mark.slow
 async def test_a_search_that_failed_or_has_no_result_yet_says_so() -> None:
     failed, reply = await answer(CLAUDE, claude((SEARCH, PIECES), (FAILED, [])))
     assert (failed.output, failed.error) == (None, "max_uses_exceeded")
@@ -204,6 +205,7 @@ async def test_reasoning_that_led_to_a_search_is_not_sent_back_without_it() -> N
     assert [json.loads(block.data)["id"] for block in called.opaque] == ["rs_1"]
 
 
+@pytest.mark.slow
 async def test_sources_of_chats_and_of_gemini_stand_behind_the_text() -> None:
     about = {"url": ADDRESS, "title": "Tides", "start_index": 0, "end_index": 5}
     sources = [
@@ -266,6 +268,7 @@ async def test_a_picture_that_a_model_makes_comes_once_and_whole(name: str, even
     assert reply.outcome is Outcome.COMPLETE
 
 
+@pytest.mark.slow
 async def test_what_is_no_picture_that_can_be_taken_says_why(monkeypatch: Any) -> None:
     def gives(url: Any) -> Any:
         return chat({"role": "assistant", "content": "Here.", "images": [{"image_url": {"url": url}}]})

@@ -91,6 +91,7 @@ async def test_a_model_that_thinks_takes_other_ones() -> None:
     assert "high" in not_taken["effort"]
 
 
+@pytest.mark.slow
 async def test_anthropic_thinks_by_effort_and_without_a_temperature() -> None:
     body, not_taken = await asked(
         "anthropic/claude-sonnet-4-5", effort="high", temperature=0.5, top_p=0.99, stop=["END"], seed=1
