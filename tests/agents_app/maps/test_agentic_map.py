@@ -183,6 +183,7 @@ def test_a_run_that_a_model_asked_for_gives_no_tool_that_its_session_has_not(ses
     assert [offered(request) for request in model.requests] == [{"note_down", "calculator"}, {"note_down"}]
 
 
+@pytest.mark.slow
 def test_an_answer_that_does_not_fit_is_corrected_in_the_same_session(session, script):
     replies = iter(["no JSON", '{"n": "x"}', '{"n": 3}'])
     script(lambda request: next(replies))
@@ -220,6 +221,7 @@ def test_sub_agents_are_as_warm_as_their_run(session, script):
     assert asked.parameters["sent"] == {"temperature": 0.25}
 
 
+@pytest.mark.slow
 def test_a_turn_that_takes_too_long_is_ended(session, script):
     def reply(request: Request) -> Said:
         return Step(text="late", delay_seconds=30.0)

@@ -106,6 +106,7 @@ def test_a_refusal_slows_everybody_down(db):
     assert renew("a", ONE) == {"one": 16}
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_the_sum_never_passes_the_limit_whoever_renews_at_the_same_time(monkeypatch):
     sums = []

@@ -121,6 +121,7 @@ def test_a_file_without_lines_is_a_run_without_items(session: SessionRecord, scr
     assert (run.state, run.counts.items, output_of(run)) == (RunState.COMPLETED, 0, [])
 
 
+@pytest.mark.slow
 def test_an_answer_that_does_not_fit_is_asked_for_again_with_what_is_wrong(
     session: SessionRecord, script: Script
 ) -> None:
@@ -142,6 +143,7 @@ def test_an_answer_that_does_not_fit_is_asked_for_again_with_what_is_wrong(
     assert all(rebuild_payload(call).digest_matches for call in asked)
 
 
+@pytest.mark.slow
 def test_an_item_that_never_fits_fails_and_says_why(session: SessionRecord, script: Script) -> None:
     script(lambda request: "no" if "2" in said(request) else '{"n": 1}')
     run = worked(start(session, 3, schema=NUMBER, max_retries=1))

@@ -218,6 +218,7 @@ def test_an_import_that_somebody_is_at_runs(browser: Client) -> None:
         assert not OrmQ.objects.exists()
 
 
+@pytest.mark.slow
 def test_an_import_that_workers_die_of_is_given_up(browser: Client) -> None:
     sent = send(browser, ("talk.json", json.dumps(CHAT).encode()))
     for _ in range(imports.MOST_ATTEMPTS):

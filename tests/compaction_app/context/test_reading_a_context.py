@@ -34,6 +34,7 @@ def session_id() -> str:
     return new_session(make_user("alice"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("turns", [4, 100])
 def test_messages_are_one_query_and_summaries_two_more_whatever_the_history(session_id, turns):
     for _ in range(turns):

@@ -41,6 +41,7 @@ def newest_step(entries: Sequence[ContextEntry]) -> set[str]:
     return set(ids[ids.index(said[-1]) :]) if said else set(ids)
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(
     st.lists(exchanges, max_size=14),

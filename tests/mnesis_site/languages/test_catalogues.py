@@ -31,6 +31,7 @@ def translations_of(path: Path) -> dict[str, list[str]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("xgettext"), reason="needs GNU gettext (xgettext)")
 @pytest.mark.parametrize(("code", "domain"), CATALOGUES)
 def test_the_catalogue_has_every_text_and_no_other(

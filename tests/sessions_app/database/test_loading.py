@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from tests.support.waiting import PATIENCE_SECONDS
 
 BOTH = """
@@ -20,6 +22,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 def test_two_that_import_the_same_circle_at_once_both_get_it():
     # Each is an entrance into the SDK's circle of imports; with two threads at once one of them fails.
     names = ["mcp.server.streamable_http_manager", "mcp.client.client"]

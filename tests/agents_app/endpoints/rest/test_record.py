@@ -167,6 +167,7 @@ def test_what_models_say_and_take_beyond_text_is_kept(program, session):
     )
 
 
+@pytest.mark.slow
 def test_an_opaque_part_of_ten_megabytes_is_refused_by_the_limit_of_texts_or_kept_whole(program, session, settings):
     part = {"type": "provider", "provider": "openai", "kind": "reasoning", "data": json.dumps({"x": "y" * 10_000_000})}
     error = refusal(record(program, session, assistant=[part]), 413)

@@ -110,6 +110,7 @@ async def test_it_is_sent_as_it_is_and_played_on_the_page(alice: Any, monkeypatc
     assert (answer.headers["Content-Type"], answer.content) == ("audio/wav", sounds[0])
 
 
+@pytest.mark.slow
 async def test_who_takes_none_is_told_how_long_it_is(alice: Any, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OPENAI_API_KEY", "key")
     with CachingProvider(lambda _: "I cannot hear.") as provider:

@@ -81,6 +81,7 @@ async def ask(alice: Any, provider: CachingProvider, *pdfs: bytes, **takes: Any)
     return session, await lifecycle.wait_turn(session.id, started.turn.id, owner_id=alice.pk)
 
 
+@pytest.mark.slow
 @pytest.mark.both_databases
 async def test_a_pdf_is_sent_whole_to_claude(alice: Any):
     pdf = document(*PAGES)
@@ -102,6 +103,7 @@ async def test_openai_gets_it_as_a_file(alice: Any):
     await calls_rebuilt(session)
 
 
+@pytest.mark.slow
 async def test_who_takes_none_reads_what_was_found_in_it(alice: Any):
     with CachingProvider(lambda _: "At six.") as provider:
         session, _ = await ask(alice, provider, document(*PAGES), takes_documents=False)

@@ -51,6 +51,7 @@ def _key(monkeypatch: Any) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "key")
 
 
+@pytest.mark.slow
 async def test_it_is_a_file_that_the_page_shows_and_the_next_call_sees(alice: Any, client: Client) -> None:
     with EventProvider(lambda number: chat(shows(drawing()) if number == 0 else {"content": "A quay."})) as provider:
         session = await drawing_session(alice, provider)
