@@ -243,7 +243,7 @@ def test_hostile_texts_get_vectors_or_are_passed_over(reader: User) -> None:
     while vector_store.fill():
         pass
     made = set(SearchVector.objects.values_list("part_id", flat=True))
-    texts = MessagePart.objects.filter(id__in=made).order_by("id").values_list("content", flat=True)
+    texts = MessagePart.objects.filter(id__in=made).order_by("message__seq").values_list("content", flat=True)
     assert [text[:5] for text in texts] == ["<scri", "\ud800", "\u200b", "ferry"]
     assert seqs(answer(Scope(owner_id=reader.pk), "Why ferries? \x00 \ud800"))[0] == 6
     assert VectorMark.objects.get().tokens < 10_000
