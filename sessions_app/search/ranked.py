@@ -1,10 +1,10 @@
 """Ranked search: the index is asked for each word of a question, and what it finds is ranked
 (``mnesis_core.search.ranking``).
 
-Where the site has an embedding model, what is near by meaning counts too, and where it
-has a reranker, that reads the best of it. Rights and
-filters are in every statement, as in the exact search. However long a history is, a bounded number of postings
-is read, those of the rarest words first; of a long history a word that is everywhere in it is not read at all.
+Where the site has an embedding model, what is near by meaning counts too, and where it has a reranker, the reranker
+reads the best of it. Rights and filters are in every statement, as in the exact search. However long a history is, a
+bounded number of postings is read, those of the rarest words first; a word that is everywhere in a long history is not
+read at all.
 """
 
 # ruff: noqa: S608 - names in these statements are constants; user text is passed as values.
