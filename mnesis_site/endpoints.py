@@ -164,7 +164,7 @@ openai_api = NinjaAPI(
     auth=[callers.KeyAuth(), callers.HeaderKeyAuth()],
     parser=UnreadParser(),
     urls_namespace="openai",
-    # It is OpenAI's API, and documented there; what differs is in docs/howto/use-an-openai-client.md.
+    # It is OpenAI's API, and documented there; what differs is in docs/howto/programs/use-an-openai-client.md.
     openapi_url=None,
     docs_url=None,
 )
@@ -181,7 +181,7 @@ anthropic_api = NinjaAPI(
     auth=[callers.KeyAuth(), callers.HeaderKeyAuth()],
     parser=UnreadParser(),
     urls_namespace="anthropic",
-    # It is Anthropic's API, and documented there; what differs is in docs/howto/use-an-anthropic-client.md.
+    # It is Anthropic's API, and documented there; what differs is in docs/howto/programs/use-an-anthropic-client.md.
     openapi_url=None,
     docs_url=None,
 )

@@ -19,13 +19,9 @@ from markdown_it.token import Token
 
 from sessions_app.pages.views import signed_in
 
-HOWTO = "howto/"
+HOWTO, FOR_DEVELOPERS = "howto/", "howto/extend/"
 REFERENCE = ("tour", "glossary", "operations", "endpoints", "errors", "architecture", "record", "format", "decisions")
 """The pages that are looked into, in the order in which people need them."""
-FOR_DEVELOPERS = {
-    f"{HOWTO}{name}"
-    for name in ("add-a-page", "add-a-table", "add-a-tool", "add-a-transcript-format", "add-an-event", "explorer")
-}
 
 
 @signed_in
@@ -33,9 +29,9 @@ def help_index(request: HttpRequest) -> HttpResponse:
     titles = _titles()
     howtos = sorted((title, name) for name, title in titles.items() if name.startswith(HOWTO))
     sections = (
-        (gettext("How-to guides"), [pair for pair in howtos if pair[1] not in FOR_DEVELOPERS]),
+        (gettext("How-to guides"), [pair for pair in howtos if not pair[1].startswith(FOR_DEVELOPERS)]),
         (gettext("Concepts and reference"), [(titles[name], name) for name in REFERENCE]),
-        (gettext("Developing Mnesis"), [pair for pair in howtos if pair[1] in FOR_DEVELOPERS]),
+        (gettext("Developing Mnesis"), [pair for pair in howtos if pair[1].startswith(FOR_DEVELOPERS)]),
     )
     return render(request, "sessions_app/help/index.html", {"sections": sections})
 
@@ -50,7 +46,7 @@ def help_page(request: HttpRequest, name: str) -> HttpResponse:
 
 @cache
 def _titles() -> dict[str, str]:
-    """Return the first heading of each page by its name, such as ``howto/add-a-model``."""
+    """Return the first heading of each page by its name, such as ``howto/run/add-a-model``."""
     folder = settings.BASE_DIR / "docs"
     files = {path.relative_to(folder).with_suffix("").as_posix(): path for path in sorted(folder.rglob("*.md"))}
     texts = {name: path.read_text(encoding="utf-8") for name, path in files.items()}

@@ -13,7 +13,7 @@ import pytest
 from mnesis_core.config import BOUNDS, Config, override, override_as_stored
 from mnesis_core.errors import InvalidRequest
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "howto" / "tune-compaction.md"
+PAGE = Path(__file__).parent.parent.parent / "docs" / "howto" / "inspect" / "tune-compaction.md"
 ROW = re.compile(r"^\| `((?:budget|prune|compaction)\.\w+)` \| (.+?) \| (.*?) ?\| (.*?) ?\| (.+) \|$", re.MULTILINE)
 
 

@@ -82,7 +82,7 @@ def count_queries(inspector: Client, ids: dict[str, Any]) -> dict[str, int]:
 @pytest.mark.django_db
 def test_no_page_asks_more_of_a_larger_record(ada: User, inspector: Client) -> None:
     put_server(ServerAddress(name="first", url="http://127.0.0.1:9/mcp"))
-    ids: dict[str, Any] = write(ada) | {"number": 1, "server": "first", "name": "howto/add-a-model"}
+    ids: dict[str, Any] = write(ada) | {"number": 1, "server": "first", "name": "howto/run/add-a-model"}
     add_one_of_each(ada, ids["session_id"], 0)
     few = count_queries(inspector, ids)
     for number in range(1, MANY):

@@ -98,7 +98,7 @@ _AXE = """(only) => axe.run(document, {
 def ids(portal: Portal) -> dict[str, Any]:
     """What the addresses of the pages are made of."""
     written = run_main("tests.support.record.hostile_record", "admin", environment=portal.site.environment)
-    return json.loads(written.splitlines()[-1]) | {"server": "hostile", "number": 1, "name": "howto/add-a-model"}
+    return json.loads(written.splitlines()[-1]) | {"server": "hostile", "number": 1, "name": "howto/run/add-a-model"}
 
 
 class Watch:

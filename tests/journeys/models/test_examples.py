@@ -1,4 +1,4 @@
-"""The examples of docs/howto/bring-your-own-model.md, run as they are against a site and a provider on loopback."""
+"""The examples of docs/howto/programs/bring-your-own-model.md, run as they are against a site and a provider on loopback."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.sites.site import ROOT
 
 EXAMPLES = re.findall(
     r"^## With (\S+) package\n.*?```python\n(.*?)```",
-    (ROOT / "docs/howto/bring-your-own-model.md").read_text(),
+    (ROOT / "docs/howto/programs/bring-your-own-model.md").read_text(),
     re.S | re.M,
 )
 
