@@ -177,7 +177,7 @@ async def refuse(scope: Scope, error: MnesisError, send: Send) -> None:
     elif path.startswith(PROGRAM_PATHS):
         response = program_error(path, error)
     else:
-        response = render(None, "error.html", {"error": error}, status=error.status)
+        response = render(None, "errors/error.html", {"error": error}, status=error.status)
     response.headers["Content-Length"] = str(len(response.content))
     response.headers["Connection"] = "close"
     await send_response(response, send)

@@ -152,9 +152,10 @@ def answer(
     """Return an error as JSON for programs and as a page for people; a template may need more ``values``."""
     if prefers_json(request):
         return program_error(request.path, error, status=status)
-    chosen = template or ("absent.html" if error.status == 404 else "wait.html" if pause_of(error) else "error.html")
+    page = "absent" if error.status == 404 else "wait" if pause_of(error) else "error"
     context = {"error": error, "again": request.get_full_path()} | values
-    return with_pause(error, render(request, chosen, context, status=status or error.status))
+    response = render(request, template or f"errors/{page}.html", context, status=status or error.status)
+    return with_pause(error, response)
 
 
 def prefers_json(request: HttpRequest) -> bool:
@@ -166,17 +167,17 @@ def answer_outage(request: HttpRequest, error: errors.NotReady) -> HttpResponse:
     if request.path.startswith(PROGRAM_PATHS):
         response = program_error(request.path, error)
     else:
-        response = render(None, "error.html", {"error": error}, status=error.status)
+        response = render(None, "errors/error.html", {"error": error}, status=error.status)
     return with_pause(error, response)
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     """Answer Django's 400: a host that is not ours, a broken cookie or form."""
-    return answer(request, errors.InvalidRequest(), status=400, template="400.html")
+    return answer(request, errors.InvalidRequest(), status=400, template="errors/400.html")
 
 
 def permission_denied(request: HttpRequest, exception: Exception) -> HttpResponse:
-    return answer(request, errors.PermissionDenied(), template="403.html")
+    return answer(request, errors.PermissionDenied(), template="errors/403.html")
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
@@ -187,7 +188,7 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
 
 
 def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
-    return answer(request, errors.NotFound(), template="404.html")
+    return answer(request, errors.NotFound(), template="errors/404.html")
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
@@ -197,7 +198,7 @@ def server_error(request: HttpRequest) -> HttpResponse:
     if request.path.startswith(PROGRAM_PATHS):
         return program_error(request.path, errors.MnesisError())
     # Without the request: what failed may be what the page reads from it.
-    return render(None, "500.html", status=500)
+    return render(None, "errors/500.html", status=500)
 
 
 class NoOutage(logging.Filter):

@@ -355,4 +355,4 @@ def refused(request: HttpRequest, error: MnesisError) -> HttpResponse:
 
 @cache  # only the seconds in the text differ, and those are few
 def _page(code: str, message: str, path: str) -> str:
-    return render_to_string("wait.html", {"error": error_of(code, message), "again": path})
+    return render_to_string("errors/wait.html", {"error": error_of(code, message), "again": path})
