@@ -189,8 +189,11 @@ class SavedViews:
 
 
 def show_views(request: HttpRequest, asked: Asked) -> SavedViews:
-    views = list_views(owner_id=reader_of(request))
-    return SavedViews(all=[_view_link(view, asked) for view in views], asked=asked)
+    links = [
+        Link(id=view.id, name=view.name, url=(address := _asked_by(view).address), is_current=address == asked.address)
+        for view in list_views(owner_id=reader_of(request))
+    ]
+    return SavedViews(all=links, asked=asked)
 
 
 @observers_to_post
@@ -237,11 +240,6 @@ def _refuse(request: HttpRequest, error: MnesisError, template: str, **context: 
     if "HX-Request" not in request.headers:
         raise error
     return render(request, template, context | {"error": error, "longest_name": NAME_CHARACTERS})
-
-
-def _view_link(view: SavedViewRecord, asked: Asked) -> Link:
-    address = _asked_by(view).address
-    return Link(id=view.id, name=view.name, url=address, is_current=address == asked.address)
 
 
 def _asked_by(view: SavedViewRecord) -> Asked:

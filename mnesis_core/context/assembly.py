@@ -264,27 +264,7 @@ def assemble(
         pictures=pictures or {},
     )
     layout = (_continued(wanted, sent) if sent else None) or _made_anew(wanted, pinned, refill, refill_room)
-    rows = [*layout.opening.rows, *(place.row for place in layout.places)]
-    shown = [place.item for place in layout.places if place.item]
-    # Passages may quote a message of the context that there is no room for.
-    quoted = [*(layout.passages.messages if layout.passages else ()), *(sent.messages if sent else ())]
-    beside = [MessageEntry(position=0, message=message) for message in quoted]
-    sources = sources_of([*beside, *(item.entry for item in (*items, *shown))])
-    told = [*(facts.records if facts else ()), *(sent.all_facts if sent else ())]
-    breakdown = _breakdown(layout.cost, budget, calibration)
-    return Assembled(
-        messages=tuple(_read_rows(rows, sources, system_prompt, told)),
-        tools=layout.opening.tools,
-        used_tokens=budget.usable - breakdown.free,
-        wanted_tokens=ceil(layout.wanted * calibration),
-        breakdown=breakdown,
-        manifest=rows,
-        left_out=(
-            *layout.opening.left_out,
-            *layout.unseen,
-            *_left_out(layout.items, {item.row["id"]: item for item in shown}),
-        ),
-    )
+    return _written_out(layout, wanted, sent, usable=budget.usable, calibration=calibration)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -429,13 +409,6 @@ def _with_room(passages: Passages | None, limit: int, others: int) -> Passages |
     return passages
 
 
-def _breakdown(cost: Counter[str], budget: Budget, calibration: float) -> Breakdown:
-    """Return a cost in the model's own tokens, rounded so that the parts add up to what is usable."""
-    used = min(ceil(cost.total() * calibration), budget.usable)
-    scaled = {name: int(cost[name] * calibration) for name in _CATEGORIES}
-    return Breakdown(**scaled, messages=used - sum(scaled.values()), free=budget.usable - used)
-
-
 def _places(
     items: Sequence[Item],
     chosen: Mapping[str, Item],
@@ -465,6 +438,36 @@ def _places(
 
 def _of_facts(facts: PromptFacts | None) -> list[Place]:
     return [Place(row=facts.row, cost={"facts": facts.tokens})] if facts else []
+
+
+def _written_out(
+    layout: _Layout, wanted: _Wanted, sent: SentPrompt | None, *, usable: int, calibration: float
+) -> Assembled:
+    """Return the prompt of a layout; its tokens are the model's own."""
+    rows = [*layout.opening.rows, *(place.row for place in layout.places)]
+    shown = [place.item for place in layout.places if place.item]
+    # Passages may quote a message of the context that there is no room for.
+    quoted = [*(layout.passages.messages if layout.passages else ()), *(sent.messages if sent else ())]
+    beside = [MessageEntry(position=0, message=message) for message in quoted]
+    sources = sources_of([*beside, *(item.entry for item in (*wanted.items, *shown))])
+    told = [*(wanted.facts.records if wanted.facts else ()), *(sent.all_facts if sent else ())]
+    cost = layout.cost
+    used = min(ceil(cost.total() * calibration), usable)
+    scaled = {name: int(cost[name] * calibration) for name in _CATEGORIES}
+    return Assembled(
+        messages=tuple(_read_rows(rows, sources, wanted.system_prompt, told)),
+        tools=layout.opening.tools,
+        used_tokens=used,
+        wanted_tokens=ceil(layout.wanted * calibration),
+        # Messages get what rounding leaves, so that the parts add up to what is usable.
+        breakdown=Breakdown(**scaled, messages=used - sum(scaled.values()), free=usable - used),
+        manifest=rows,
+        left_out=(
+            *layout.opening.left_out,
+            *layout.unseen,
+            *_left_out(layout.items, {item.row["id"]: item for item in shown}),
+        ),
+    )
 
 
 def rebuild(

@@ -362,7 +362,7 @@ def run(cursor: CursorWrapper, sql: str, values: Sequence[Any] = ()) -> Any:
         with cursor.db.wrap_database_errors:
             raw = cursor.db.connection
             if cursor.db.vendor == "sqlite":
-                return raw.cursor(sqlite3.Cursor).execute(_qmark(sql), values)
+                return raw.cursor(sqlite3.Cursor).execute(sql.replace("%s", "?"), values)
             # Binds and prepares on the server. A cursor for ``%s`` would parse every statement of over 50 parameters again.
             return psycopg.RawCursor(raw).execute(_numbered(sql), values)
     except DatabaseError:
@@ -373,10 +373,6 @@ def run(cursor: CursorWrapper, sql: str, values: Sequence[Any] = ()) -> Any:
 
 
 @lru_cache(maxsize=256)
-def _qmark(sql: str) -> str:
-    return sql.replace("%s", "?")
-
-
 @lru_cache(maxsize=256)
 def _numbered(sql: str) -> str:
     first, *others = sql.split("%s")

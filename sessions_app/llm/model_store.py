@@ -190,26 +190,8 @@ def settle_model(
     """
     asked = read_parameters(parameters or {}, allowed=KEPT_NAMES)
     limits = {"context_window": context_window, "max_output_tokens": max_output_tokens}
-    for name, tokens in limits.items():
-        if tokens is not None and not 0 < tokens <= MOST_TOKENS:
-            raise InvalidRequest(
-                gettext_noop("%(name)s must lie between 1 and %(most)s"),
-                {"name": name, "most": MOST_TOKENS},
-                field=name,
-            )
-    for name, seconds in (("timeout_seconds", timeout_seconds), ("total_timeout_seconds", total_timeout_seconds)):
-        if not 0 < seconds <= LONGEST_SECONDS:
-            raise InvalidRequest(
-                gettext_noop("%(name)s must lie between 0 and %(most)s"),
-                {"name": name, "most": LONGEST_SECONDS},
-                field=name,
-            )
-    if cache not in LIFETIMES:
-        raise InvalidRequest(
-            gettext_noop("%(name)s must be one of %(names)s"),
-            {"name": "cache", "names": ", ".join(LIFETIMES)},
-            field="cache",
-        )
+    waits: dict[str, Any] = {"timeout_seconds": timeout_seconds, "total_timeout_seconds": total_timeout_seconds}
+    _check_bounds(limits, waits, cache)
     given = StatedLimits(source=LimitSource.CONFIGURED, prices=prices.in_micros(), **limits)
     spec = ModelSpec(
         alias=alias,
@@ -220,13 +202,36 @@ def settle_model(
         takes_documents=takes_documents,
         takes_audio=takes_audio,
         through_gateway=through_gateway,
-        timeout_seconds=timeout_seconds,
-        total_timeout_seconds=total_timeout_seconds,
         fallbacks=tuple(dict.fromkeys(fallbacks)),
         cache=cache,
+        **waits,
         # A server with an address of its own is in no price list, and reading the list takes seconds.
         **settle_limits(given, None if api_base else stated_limits(litellm_model)),
     )
+    _check_taken(spec)
+    return spec
+
+
+def _check_bounds(limits: Mapping[str, int | None], waits: Mapping[str, float], cache: str) -> None:
+    bounds = [(name, tokens, 1, MOST_TOKENS) for name, tokens in limits.items() if tokens is not None]
+    for name, value, least, most in (*bounds, *((name, wait, 0, LONGEST_SECONDS) for name, wait in waits.items())):
+        if not 0 < value <= most:
+            raise InvalidRequest(
+                gettext_noop("%(name)s must lie between %(least)s and %(most)s"),
+                {"name": name, "least": least, "most": most},
+                field=name,
+            )
+    if cache not in LIFETIMES:
+        raise InvalidRequest(
+            gettext_noop("%(name)s must be one of %(names)s"),
+            {"name": "cache", "names": ", ".join(LIFETIMES)},
+            field="cache",
+        )
+
+
+def _check_taken(spec: ModelSpec) -> None:
+    """:raises InvalidRequest: the model does not take a parameter that it would be sent with every call."""
+    asked = spec.parameters
     ran = Parameters(provider_tools=asked.provider_tools)  # Permitted also where it is not taken beside other tools.
     others = settle_parameters(spec, replace(asked, provider_tools=None), has_tools=True)
     for name, why in (others.not_taken | settle_parameters(spec, ran, has_tools=False).not_taken).items():
@@ -235,7 +240,6 @@ def settle_model(
             {"name": name, "reason": why},
             field="parameters",
         )
-    return spec
 
 
 def put_model(spec: ModelSpec, *, api_key_env: str = "", sealed_key: str = "") -> None:

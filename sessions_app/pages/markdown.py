@@ -80,12 +80,9 @@ def highlight_lines(text: str, lexer: str) -> list[str]:
 
 
 @cache
-def _highlight_class(kind: _TokenType) -> str:
-    return next((name for parent, name in HIGHLIGHT_CLASSES if kind in parent), "")
-
-
 def _span(kind: _TokenType, text: str) -> str:
-    shown, name = escape(text), _highlight_class(kind)
+    shown = escape(text)
+    name = next((name for parent, name in HIGHLIGHT_CLASSES if kind in parent), "")
     return f'<span class="{name}">{shown}</span>' if name and shown else shown
 
 

@@ -211,16 +211,18 @@ def _own(rows: Iterable[Any]) -> list[OwnShare]:
             state=state_of(share, config, at=now),
             token=_SIGNER.sign(share.id),
             people=tuple(sorted(names[ref] for ref in share.people if ref in names)),
-            readers=tuple(_reader(row, names) for row in readers[share.id][:MOST_READERS]),
+            readers=tuple(
+                Reader(
+                    name=names.get(row["reader"], "a former account") if row["reader"] else None,
+                    last_opened_at=row["last"],
+                    days=row["days"],
+                )
+                for row in readers[share.id][:MOST_READERS]
+            ),
             reader_count=len(readers[share.id]),
         )
         for share in shares
     ]
-
-
-def _reader(row: dict[str, Any], names: dict[str, str]) -> Reader:
-    name = names.get(row["reader"], "a former account") if row["reader"] else None
-    return Reader(name=name, last_opened_at=row["last"], days=row["days"])
 
 
 def _share(row: Any) -> ShareRecord:
