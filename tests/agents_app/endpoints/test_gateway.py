@@ -105,6 +105,10 @@ def said(content: Any) -> Any:
     return {"role": "assistant", "content": content}
 
 
+def text(content: str) -> Any:
+    return {"type": "text", "text": content}
+
+
 async def content_of(response: Any) -> bytes:
     if not response.streaming:
         return bytes(response.content)
@@ -170,29 +174,21 @@ async def test_a_loop_of_tools_is_one_turn_of_one_session_without_a_message_twic
     client, provider, alice, named, remembers
 ):
     more = CLAUDE if named else {}
+    calls = (("toolu_1", "bash", {"command": "ls"}), ("toolu_2", "read", {"path": "a"}))
     provider.say = lambda body: (
-        Saying(text="I look.", calls=(("toolu_1", "bash", {"command": "ls"}), ("toolu_2", "read", {"path": "a"})))
+        Saying(text="I look.", calls=calls)
         if len(body["messages"]) == 1
         else Saying(text=f"Seen {len(body['messages'])}.")
     )
-    calls = [
-        {"type": "text", "text": "I look."},
-        {"type": "tool_use", "id": "toolu_1", "name": "bash", "input": {"command": "ls"}},
-        {"type": "tool_use", "id": "toolu_2", "name": "read", "input": {"path": "a"}},
-    ]
+    asked = [{"type": "tool_use", "id": id, "name": name, "input": given} for id, name, given in calls]
     results = [
         {"type": "tool_result", "tool_use_id": "toolu_1", "content": "a.txt"},
-        {
-            "type": "tool_result",
-            "tool_use_id": "toolu_2",
-            "content": [{"type": "text", "text": "gone"}],
-            "is_error": True,
-        },
+        {"type": "tool_result", "tool_use_id": "toolu_2", "content": [text("gone")], "is_error": True},
     ]
     history = [user("Look")]
     steps = [
         [],
-        [said(calls), user([*results, {"type": "text", "text": "<reminder/>"}])],
+        [said([text("I look."), *asked]), user([*results, text("<reminder/>")])],
         [said("Seen 3."), user("And?")],
     ]
     for step in steps:
@@ -566,7 +562,7 @@ async def test_pictures_of_a_request_are_shown_and_nothing_else_is_taken_for_one
     away = {"type": "image", "source": {"type": "url", "url": "https://evil.example/a.png"}}
     odd = [away, block(page), block(b"<svg xmlns='http://www.w3.org/2000/svg'/>"), {"type": "image", "source": 5}]
     result = {"type": "tool_result", "tool_use_id": "c1", "content": [block(png)]}
-    response = await client.send([user([{"type": "text", "text": "What is this?"}, block(png), *odd, result])])
+    response = await client.send([user([text("What is this?"), block(png), *odd, result])])
     session_id = response.headers["X-Mnesis-Session"]
     [call] = await db(list_calls, session_id)
     address = f"/sessions/{session_id}/inspect/calls/{call.id}/blocks/2/"
@@ -599,7 +595,7 @@ async def test_pictures_of_a_request_are_shown_and_nothing_else_is_taken_for_one
                 {"function": {"description": None}},
             ]
         },
-        {"tools": {"name": "look"}, "system": [{"type": "text", "text": "\u202e\x00"}, 5, None]},
+        {"tools": {"name": "look"}, "system": [text("\u202e\x00"), 5, None]},
         {"messages": [user([{"type": "text"}, {"type": "image", "source": None}, {"type": 3}, None, "Hi"])]},
         {"messages": [user("Hi"), said(None), user([{"type": "tool_result", "tool_use_id": "no", "content": [[]]}])]},
     ],

@@ -108,11 +108,6 @@ def belongings(of: Person) -> Things:
         shared = share_store.create_share(record, message, title=SECRET, audience=Audience.SITE)
     with change(session_id) as record:
         message_store.rate_message(record, message, thumb=Thumb.DOWN, comment=SECRET)
-    assistant = defaults.create_assistant(
-        owner_id=owner.pk, name=SECRET, instructions=SECRET, uploads=[(SECRET, [SECRET.encode()])]
-    )
-    prompt = prompt_store.create_prompt(owner_id=owner.pk, name="secret", title=SECRET, text=SECRET).id
-    project = project_store.create_project(owner_id=owner.pk, name=SECRET, instructions=SECRET).id
     turn, stub, letter = _running(session_id)
     fact = add_facts(session_id, first, SECRET)[-1]
     hold_fact(session_id, fact, HeldFor.PERSON, owner_id=owner.pk)
@@ -136,14 +131,25 @@ def belongings(of: Person) -> Things:
         stub=stub,
         letter=letter,
         share=shared,
-        project=project,
-        assistant=assistant.id,
-        assistant_file=assistant.files[0].id,
-        prompt=prompt,
-        project_file=keep_project_file(project, owner_id=owner.pk, path=SECRET, chunks=[SECRET.encode()]).id,
-        member=ref_of(owner.pk),
         map=settled_run(session_id, idempotency_key=SECRET, part_id=tool),
+        **_beside_sessions(owner.pk),
     )
+
+
+def _beside_sessions(owner_id: int) -> dict[str, str]:
+    """A project, an assistant and a prompt, and a file of each of the first two; returns the ids."""
+    assistant = defaults.create_assistant(
+        owner_id=owner_id, name=SECRET, instructions=SECRET, uploads=[(SECRET, [SECRET.encode()])]
+    )
+    project = project_store.create_project(owner_id=owner_id, name=SECRET, instructions=SECRET).id
+    return {
+        "project": project,
+        "assistant": assistant.id,
+        "assistant_file": assistant.files[0].id,
+        "prompt": prompt_store.create_prompt(owner_id=owner_id, name="secret", title=SECRET, text=SECRET).id,
+        "project_file": keep_project_file(project, owner_id=owner_id, path=SECRET, chunks=[SECRET.encode()]).id,
+        "member": ref_of(owner_id),
+    }
 
 
 def _said(session_id: str) -> tuple[str, str]:

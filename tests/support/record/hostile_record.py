@@ -81,9 +81,7 @@ def write(owner: User) -> dict[str, str]:
     )
     messages = _talk(session)
     part = _prune_first(session)
-    run = claim(session)
-    summary = add_summary(session, run, messages[:2], (1, 2), text=BROKEN, level=3)
-    finish(session, run)
+    summary = _summarise(session, messages[:2])
     _begin_branches(session)
     again = _answer_again(session)
     file = keep_file(session, owner_id=owner.pk, path=f"{ONE_LINE}.txt", chunks=[f"{HOSTILE}\n".encode() * 30])
@@ -197,6 +195,14 @@ def _answer_again(session: str) -> int:
     with change(session) as record:
         session_store.choose_branch(record, 0)
     return number
+
+
+def _summarise(session: str, messages: list[str]) -> str:
+    """A summary of the first two messages; returns its id."""
+    run = claim(session)
+    summary = add_summary(session, run, messages, (1, 2), text=BROKEN, level=3)
+    finish(session, run)
+    return summary
 
 
 def _prune_first(session: str) -> str:
