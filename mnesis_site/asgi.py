@@ -32,7 +32,7 @@ from agents_app.turns.runner import runner  # noqa: E402
 from mnesis_core.providers.litellm_ import warm_up  # noqa: E402
 from mnesis_site import endpoints, readiness  # noqa: E402
 from mnesis_site.bodies import BodyLimits  # noqa: E402
-from mnesis_site.requests import NamedRequests  # noqa: E402
+from mnesis_site.middleware import NamedRequests  # noqa: E402
 from sessions_app.callers import Application, Receive, Scope, Send, SocketAuth  # noqa: E402
 from sessions_app.conf import has_real_models  # noqa: E402
 from sessions_app.database.threads import AWAY, db, request_thread  # noqa: E402

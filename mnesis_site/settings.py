@@ -172,7 +172,7 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
-    "mnesis_site.requests.Serving",
+    "mnesis_site.middleware.Serving",
     "mnesis_site.sign_in.SignInGate",
     "mnesis_site.middleware.Security",
     "mnesis_site.bodies.Compression",

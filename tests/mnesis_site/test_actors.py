@@ -25,7 +25,7 @@ from agents_app.endpoints.mcp_server import TOOLS
 from mnesis_core.actor import Via
 from mnesis_core.network.rate_limits import KeyText
 from mnesis_site.endpoints import anthropic_api, api, openai_api
-from mnesis_site.requests import via_of
+from mnesis_site.middleware import via_of
 from sessions_app.callers import READING
 from sessions_app.database.threads import db
 from sessions_app.llm.model_store import create_key

@@ -14,7 +14,7 @@ from pytest_django import Settings
 
 from mnesis_core.network.hosts import read_networks
 from mnesis_site import asgi
-from mnesis_site.requests import HEADER
+from mnesis_site.middleware import HEADER
 from sessions_app.llm.model_store import create_key
 from sessions_app.models import Event
 from sessions_app.record.actor import RequestOfLine, serving
