@@ -283,7 +283,7 @@ CONTENT_SECURITY_POLICY = {
         "style-src": ["'self'"],
         "img-src": ["'self'"],
         "media-src": ["'self'"],
-        "font-src": ["'self'"],
+        "font-src": ["'self'", "data:"],  # the style sheets have theirs in them (sessions_app/pages/bundles.py)
         "connect-src": ["'self'"],
         # Of all responses only those of sessions_app/pages/frames.py let themselves be framed.
         "frame-src": ["'self'"],

@@ -1,4 +1,4 @@
-"""Static files with their imports put in: one script for all pages, and one file for each style sheet.
+"""Static files with their imports put in: one script for all pages, and one file for each style sheet, with its font.
 
 A browser then asks once instead of once a module, in as many rounds as imports are deep. The modules stay the source; in
 development (``DEBUG``) they are served as they are.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from base64 import b64encode
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -31,6 +32,7 @@ _DYNAMIC_IMPORT = re.compile(r'\bimport\("(?P<path>\.{1,2}/[\w/.-]+\.js)"\)')
 _ADDRESS = re.compile(r'\bnew URL\("(?P<path>\.{1,2}/[^"]+)", import\.meta\.url\)')
 _EXPORT = re.compile(r"^export (?=(?:async function|function|class|const) (?P<name>\w+))", re.M)
 _COMMENT = re.compile(r"^ *//.*\n", re.M)
+_FONT = re.compile(r'url\("(?P<path>[\w/.-]+\.woff2)"\)')
 _STYLE_IMPORT = re.compile(r'^@import "(?P<path>[\w/.-]+\.css)";$', re.M)
 
 _NAMED_IMPORT = "import(`./${name}.js`)"
@@ -71,8 +73,15 @@ def _wrap(name: str, source: str) -> str:
 
 
 def inline_styles(sheet: Path) -> str:
-    """Return a style sheet with those that it imports in their places."""
-    return _STYLE_IMPORT.sub(lambda found: inline_styles(sheet.parent / found["path"]), sheet.read_text())
+    """Return a style sheet with the sheets and fonts that it names in their places."""
+
+    def embed_font(found: re.Match[str]) -> str:
+        # Not a file of its own: it would be one more request, and come after the first text is drawn in another font.
+        font = (sheet.parent / found["path"]).read_bytes()
+        return f'url("data:font/woff2;base64,{b64encode(font).decode()}")'
+
+    text = _FONT.sub(embed_font, sheet.read_text())
+    return _STYLE_IMPORT.sub(lambda found: inline_styles(sheet.parent / found["path"]), text)
 
 
 class BundleFinder(BaseFinder):
@@ -94,7 +103,9 @@ class BundleFinder(BaseFinder):
     @cached_property
     def _bundles(self) -> dict[str, str]:
         static = settings.BASE_DIR / "static"
-        sheets = (path for path in (static / "css").rglob("*.css") if "@import" in path.read_text())
+        sheets = (
+            path for path in (static / "css").rglob("*.css") if re.search(r"@import|@font-face", path.read_text())
+        )
         styles = {sheet.relative_to(static).as_posix(): inline_styles(sheet) for sheet in sheets}
         return {SCRIPT: bundle_scripts(static / "js")} | styles
 

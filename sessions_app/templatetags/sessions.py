@@ -140,7 +140,7 @@ def initial(name: str) -> str:
 
 
 @register.filter
-def colour(id: str) -> int:
+def portrait_colour(id: str) -> int:
     """Return which of the colours something has that has no picture: always the same one."""
     return zlib.crc32(id.encode()) % COLOURS
 

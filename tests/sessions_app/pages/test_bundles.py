@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from base64 import b64decode
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,12 @@ def test_a_style_sheet_has_what_it_imports_in_its_place(tmp_path: Path) -> None:
     (tmp_path / "one" / "a.css").write_text('/* Both */\n@import "../other/b.css";\np { color: red; }\n')
     (tmp_path / "other" / "b.css").write_text("b { color: blue; }\n")
     assert bundles.inline_styles(tmp_path / "one" / "a.css") == "/* Both */\nb { color: blue; }\n\np { color: red; }\n"
+
+
+def test_a_style_sheet_has_its_font_in_it() -> None:
+    sheet = Path(str(finders.find("css/base.css"))).read_text()
+    [font] = re.findall(r"url\(\"data:font/woff2;base64,([^\"]+)\"\)", sheet)
+    assert b64decode(font) == (SCRIPTS.parent / "vendor" / "inter" / "inter.woff2").read_bytes()
 
 
 def test_pages_get_the_bundle_and_what_is_not_bundled_as_it_is() -> None:
