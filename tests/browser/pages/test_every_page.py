@@ -20,7 +20,8 @@ WIDE, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
 LOOKS = {"light": WIDE, "light and narrow": PHONE, "dark and narrow": PHONE, "dark": WIDE}
 """In this order each look changes one thing of the page that is open."""
 POLICY = {
-    *(f"{kind}-src 'self'" for kind in ("style", "img", "media", "font", "connect", "frame", "manifest")),
+    *(f"{kind}-src 'self'" for kind in ("style", "img", "media", "connect", "frame", "manifest")),
+    "font-src 'self' data:",  # the style sheets have their font in them (decision 244)
     "script-src 'self' 'inline-speculation-rules'",  # which pages to fetch early, and no script (decision 246)
     *("default-src 'none'", "base-uri 'none'", "form-action 'self'", "frame-ancestors 'none'"),
 }
