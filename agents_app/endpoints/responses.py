@@ -57,6 +57,7 @@ router = Router(tags=["responses"])
 MOST_MESSAGES, MESSAGES = 100, 20  # of a page
 _OF_MESSAGE = re.compile(r"(?:msg|rs)_[0-9A-Z]{26}_M([1-9][0-9]{0,17})")
 _OF_CALL = re.compile(r"(?:fc|fco|ctc|ctco)_[0-9A-Z]{26}_([0-9A-Z]{26})")
+_OF_RESPONSE = re.compile(r"[a-z]{2,3}_([0-9A-Z]{26}(?:_[0-9A-Z]{26})?)_[0-9]{1,9}")
 conversations_router = Router(tags=["conversations"])
 
 
@@ -248,14 +249,30 @@ class ConversationIn(BaseModel):
     items: list[dict[str, Any]] | None = None
 
 
+class ItemsIn(BaseModel):
+    """Items that a conversation is to have."""
+
+    model_config = ConfigDict(extra="allow")
+
+    items: list[dict[str, Any]]
+
+
+_NO_ITEM = "There is no such item in this conversation."
+
+
 @conversations_router.post("/conversations", response=None, summary="Create a conversation")
 def create_conversation(request: HttpRequest, body: ConversationIn) -> HttpResponse:
-    """A new session without messages."""
-    if body.items:
-        raise InvalidRequest("items are not taken here: send them as the input of its first response", field="items")
+    """A new session, with the messages that ``items`` are."""
     metadata = read_metadata(body.metadata)
+    messages, pictures = requests.read_recorded_items(body.items) if body.items else ((), ())
     owner: Any = request.user
     session = lifecycle.create_session(owner=owner, labels=metadata, origin="responses")
+    if messages:
+        try:
+            lifecycle.record_messages(session.id, owner_id=owner.pk, messages=messages, pictures=pictures)
+        except errors.MnesisError:
+            lifecycle.discard_session(session.id, owner_id=owner.pk)
+            raise
     return JsonResponse(_conversation(session))
 
 
@@ -291,14 +308,7 @@ def list_items(
     if not 1 <= limit <= MOST_MESSAGES or order not in ("asc", "desc"):
         raise InvalidRequest(f"limit is 1 to {MOST_MESSAGES}, and order asc or desc", field="limit")
     is_newest_first = order == "desc"
-    place = None
-    if named := _OF_MESSAGE.fullmatch(after):
-        place = int(named[1])
-    elif named := _OF_CALL.fullmatch(after):
-        message_id = message_of_part(f"part_{named[1]}", session_id=session.id)
-        place = message_queries.seq_of_message(message_id, session_id=session.id)
-    elif after:
-        raise MessageNotFoundError("There is no such item in this conversation.")
+    place = _seq_of_item(session, after) if after else None
     bounds: dict[str, Any] = {"before": place} if is_newest_first else {"after": place or 0}
     found = message_queries.load_messages(
         session.id, **bounds, limit=limit + 1, newest=is_newest_first, path=path_in(session)
@@ -310,8 +320,69 @@ def list_items(
     )
 
 
+@conversations_router.post("/conversations/{name}/items", response=None, summary="Add items to a conversation")
+def create_items(request: HttpRequest, name: str, body: ItemsIn) -> HttpResponse:
+    """Messages and calls with their results, as a turn that has ended; no model is asked."""
+    messages, pictures = requests.read_recorded_items(body.items)
+    session = _find_conversation(request, name)
+    recorded = lifecycle.record_messages(
+        session.id,
+        owner_id=session.owner_id,
+        messages=messages,
+        pictures=pictures,
+        idempotency_key=request.headers.get("Idempotency-Key") or None,
+    )
+    written = message_queries.load_messages_by_ids(recorded.turn.message_ids, session_id=session.id)
+    return JsonResponse(page_of([one for of in _items(session, written) for one in of], has_more=False))
+
+
+@conversations_router.get("/conversations/{name}/items/{item_id}", response=None, summary="Read an item")
+def read_item(request: HttpRequest, name: str, item_id: str) -> HttpResponse:
+    """An item, by its id in the conversation or in a response."""
+    return JsonResponse(_find_item(_find_conversation(request, name), item_id))
+
+
+@conversations_router.delete("/conversations/{name}/items/{item_id}", response=None, summary="Refuse to delete an item")
+def delete_item(request: HttpRequest, name: str, item_id: str) -> HttpResponse:
+    """Always refused: the record is append-only, and what an item said has been part of prompts."""
+    session = _find_conversation(request, name)
+    _find_item(session, item_id)
+    raise errors.ImmutableFieldError(
+        "The record is append-only: an item of a conversation cannot be deleted. Delete the conversation to hide it, "
+        "or continue an earlier response.",
+        session_id=session.id,
+    )
+
+
 def _find_conversation(request: HttpRequest, name: str) -> SessionRecord:
     return load_session(read_conversation_id(name), owner_id=owner_id(request))
+
+
+def _seq_of_item(session: SessionRecord, item_id: str) -> int:
+    """Return the number of the message that an item of a conversation is of.
+
+    :raises NotFound: this is not the id of an item of the conversation
+    """
+    if named := _OF_MESSAGE.fullmatch(item_id):
+        return int(named[1])
+    if named := _OF_CALL.fullmatch(item_id):
+        message_id = message_of_part(f"part_{named[1]}", session_id=session.id)
+        return message_queries.seq_of_message(message_id, session_id=session.id)
+    raise MessageNotFoundError(_NO_ITEM)
+
+
+def _find_item(session: SessionRecord, item_id: str) -> Item:
+    """:raises NotFound: the conversation has no such item"""
+    if named := _OF_RESPONSE.fullmatch(item_id):
+        response = _past_response(f"resp_{named[1]}", session.owner_id)
+        items = response["output"] if response["mnesis"]["session_id"] == session.id else []
+    else:
+        seq = _seq_of_item(session, item_id)
+        messages = message_queries.load_messages(session.id, after=seq - 1, before=seq + 1)
+        items = [item for of in _items(session, messages) for item in of]
+    if (found := next((item for item in items if item["id"] == item_id), None)) is None:
+        raise MessageNotFoundError(_NO_ITEM)
+    return found
 
 
 def _conversation(session: SessionRecord) -> dict[str, Any]:

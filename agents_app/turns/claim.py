@@ -162,11 +162,16 @@ def _check_request(
     limit = config.limits.message_characters
     if not may_be_silent:
         check_message(message or "", config)
-    for text in [text for said in earlier for part in said.parts for text in texts_of(part)]:
-        check_length("earlier messages", text, limit)
+    check_earlier(earlier, limit)
     check_options(options, characters=limit)
     if options.parameters != NO_PARAMETERS or config.parameters:
         check_parameters(get_spec_to_read(model), config, options)
+
+
+def check_earlier(messages: Sequence[Message], limit: int) -> None:
+    """:raises RequestTooLarge: a text has more characters than are allowed."""
+    for text in [text for said in messages for part in said.parts for text in texts_of(part)]:
+        check_length("earlier messages", text, limit)
 
 
 def _request_digest(message: str | None, files: Sequence[str], options: str, parent_id: str | None) -> str:

@@ -546,19 +546,51 @@ def record_turn(
     digest, key = request_digest(turn), claim.stored_key(idempotency_key)
     user = Message(role="user", parts=_with_files(turn.user, session))
     assistant = Message(role="assistant", parts=_with_files(turn.assistant, session))
-    claim.close_dead_turn(session, runner.owner)
-    messages = [(message, prepare_parts(message.parts)) for message in (user, assistant)]
     model = turn.model or session.model
     end = MessageEnd(finish_reason=turn.finish_reason, outcome=Outcome.COMPLETE.value, usage=turn.usage)
-    with change(session_id) as record:
+    return _record(session, (user, assistant), key=key, digest=digest, model=model, end=end, answerer=model)
+
+
+def record_messages(
+    session_id: str,
+    *,
+    owner_id: int,
+    messages: tuple[Message, ...],
+    pictures: Sequence[SentPicture] = (),
+    idempotency_key: str | None = None,
+) -> claim.StartedTurn:
+    """Write messages from elsewhere as a turn of their own that has ended, without asking a model.
+
+    :param pictures: become files of the session; parts of the messages have their names as sources
+    :raises SessionBusy: a turn is running, or waits.
+    :raises SessionArchived: the session takes no more turns.
+    :raises IdempotencyMismatch: the key was used for another request.
+    :raises InvalidPicture: a picture cannot be shown.
+    :raises RequestTooLarge: a text is too long.
+    """
+    session = load_session(session_id, owner_id=owner_id)
+    claim.check_earlier(messages, session_config(session.config).limits.message_characters)
+    digest, key = request_digest(messages), claim.stored_key(idempotency_key)
+    kept = with_pictures_kept(session, messages, pictures)
+    return _record(session, kept, key=key, digest=digest, model=session.model)
+
+
+def _record(
+    session: SessionRecord, messages: Sequence[Message], *, key: str | None, digest: str, model: str, **ended: Any
+) -> claim.StartedTurn:
+    """Write a turn that has ended, whole, unless its key has written it before, and ask for a compaction if due."""
+    claim.close_dead_turn(session, runner.owner)
+    prepared = [(message, prepare_parts(message.parts)) for message in messages]
+    question = next((message for message in messages if message.role == "user"), None)
+    with change(session.id) as record:
         seq = record.next_seq
-        if known := claim.find_started(session_id, key, digest):
+        if known := claim.find_started(session.id, key, digest):
             return known
         request = {"idempotency_key": key, "request_digest": digest}
-        id = claim.write_ended_turn(record, model, messages, end=end, answerer=model, **request)
-        claim.title_from_message(record, session, text_of(user.parts))
-    claim.compact_if_due(session_id)
-    return claim.StartedTurn(turn=load_turn(id, session_id=session_id), seq=seq, is_new=True)
+        id = claim.write_ended_turn(record, model, prepared, **ended, **request)
+        claim.title_from_message(record, session, text_of(question.parts) if question else "")
+    claim.compact_if_due(session.id)
+    return claim.StartedTurn(turn=load_turn(id, session_id=session.id), seq=seq, is_new=True)
 
 
 def _with_files(parts: tuple[Part, ...], session: SessionRecord) -> tuple[Part, ...]:

@@ -27,6 +27,7 @@ from mnesis_core.messages import (
     FileRefPart,
     ImagePart,
     MediaPart,
+    Message,
     Part,
     PatchPart,
     ProviderPart,
@@ -211,9 +212,9 @@ def check_recorded(turn: RecordedTurn, *, characters: int) -> None:
             raise InvalidRequest(f"{name} must lie between 0 and {MAX_INTEGER}", field=name)
 
 
-def request_digest(turn: RecordedTurn) -> str:
+def request_digest(said: RecordedTurn | tuple[Message, ...]) -> str:
     """Return the digest, of 64 hexadecimal digits, that distinguishes requests with the same idempotency key."""
-    return hashlib.sha256(repr(turn).encode("utf-8", "surrogatepass")).hexdigest()
+    return hashlib.sha256(repr(said).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def texts_of(part: Part) -> Iterator[str]:

@@ -183,6 +183,20 @@ def _read_question(tail: Sequence[RequestMessage], earlier: Sequence[RequestMess
         )
     questions = [said for said in rest if said.role == "user"]
     told = [*earlier, *(said for said in results if not awaited), *(said for said in rest if said.role == "system")]
+    return RequestDiff(
+        earlier=messages_of(told),
+        message=joined(said.text for said in questions) if questions else None,
+        pictures=tuple(picture for said in questions for picture in said.pictures),
+        earlier_pictures=tuple(picture for said in told for picture in said.pictures),
+        results=awaited,
+    )
+
+
+def messages_of(told: Sequence[RequestMessage]) -> tuple[Message, ...]:
+    """Return what was said elsewhere as messages, each call with its result.
+
+    :raises InvalidRequest: a result answers no call of the message before it; names the place
+    """
     # A call's results directly follow it: ids are unique within one message only.
     messages = []
     call_ids: set[str] = set()
@@ -196,13 +210,7 @@ def _read_question(tail: Sequence[RequestMessage], earlier: Sequence[RequestMess
         call_ids = {call.id for call in said.tool_calls}
         answers = {one.tool_call_id: one for one in takewhile(lambda one: one.role == "tool", told[index + 1 :])}
         messages.append(Message(role=said.role, parts=tuple(_parts(said, answers))))
-    return RequestDiff(
-        earlier=tuple(messages),
-        message=joined(said.text for said in questions) if questions else None,
-        pictures=tuple(picture for said in questions for picture in said.pictures),
-        earlier_pictures=tuple(picture for said in told for picture in said.pictures),
-        results=awaited,
-    )
+    return tuple(messages)
 
 
 def _parts(said: RequestMessage, results: Mapping[str, RequestMessage]) -> Iterable[Part]:

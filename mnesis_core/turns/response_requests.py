@@ -16,6 +16,7 @@ from mnesis_core.errors import InvalidRequest, TurnNotFoundError
 from mnesis_core.files.pictures import SentPicture, read_audio, read_data_url
 from mnesis_core.llm.interface import ToolCall, ToolSpec
 from mnesis_core.llm.parameters import Parameters, read_parameters
+from mnesis_core.messages import Message
 from mnesis_core.turns.requests import (
     NEW,
     SESSION_FIELD,
@@ -24,6 +25,7 @@ from mnesis_core.turns.requests import (
     RequestRole,
     is_off,
     joined,
+    messages_of,
     unused_names,
 )
 
@@ -166,8 +168,8 @@ def read_metadata(value: Any) -> dict[str, str]:
 _OURS = ("reasoning", "web_search_call", "code_interpreter_call", "file_search_call", "image_generation_call")
 
 
-def read_items(value: Any) -> tuple[tuple[RequestMessage, ...], str]:
-    """Return the items of ``input`` as messages, and the turn of the last item that is only referred to, or an empty text.
+def read_items(value: Any, name: str = "input") -> tuple[tuple[RequestMessage, ...], str]:
+    """Return the items of a field as messages, and the turn of the last item that is only referred to, or an empty text.
 
     What precedes an item that is referred to is in the record already, so it is left out. So are thinking, what a
     provider ran and pictures that a model made: the record has its own.
@@ -177,11 +179,11 @@ def read_items(value: Any) -> tuple[tuple[RequestMessage, ...], str]:
     if isinstance(value, str):
         return (RequestMessage(role="user", text=value),), ""
     if not isinstance(value, list) or len(value) > MOST_ITEMS:
-        raise InvalidRequest(f"input must be a text or a list of up to {MOST_ITEMS:,} items", field="input")
+        raise InvalidRequest(f"{name} must be a text or a list of up to {MOST_ITEMS:,} items", field=name)
     messages: list[RequestMessage] = []
     referred = ""
     for index, item in enumerate(value):
-        place = f"input.{index}"
+        place = f"{name}.{index}"
         if not isinstance(item, Mapping):
             raise InvalidRequest(f"{place} must be an item", field=place)
         kind = item.get("type") or ("message" if "role" in item else "")
@@ -195,6 +197,22 @@ def read_items(value: Any) -> tuple[tuple[RequestMessage, ...], str]:
                 said = _merged(messages.pop(), said)
             messages.append(said)
     return tuple(messages), referred
+
+
+def read_recorded_items(value: Any) -> tuple[tuple[Message, ...], tuple[SentPicture, ...]]:
+    """Return the items that a conversation is to have as messages, and the pictures that these name as their sources.
+
+    :raises InvalidRequest: an item is of another kind, says nothing, or is a result without its call
+    """
+    if not isinstance(value, list):
+        raise InvalidRequest("items must be a list", field="items")
+    said, referred = read_items(value, "items")
+    if referred:
+        raise InvalidRequest("an item of a conversation is in one already: send what it says", field="items")
+    messages = messages_of(said)
+    if not messages or not all(message.parts for message in messages):
+        raise InvalidRequest("items must say something: send messages, or calls with their results", field="items")
+    return messages, tuple(picture for one in said for picture in one.pictures)
 
 
 def _merged(first: RequestMessage, second: RequestMessage) -> RequestMessage:

@@ -241,3 +241,103 @@ async def test_a_waiting_turn_is_cancelled_at_once(script, program):
     cancelled = (await program.post(f"{PATH}/{one['id']}/cancel")).json()
     session = await db(lifecycle.load_session, one["mnesis"]["session_id"])
     assert (cancelled["status"], session.running_turn_id) == ("completed", None)  # the response itself was whole
+
+
+NO_ITEMS = ("", "[]", "{}", '{"items": null}', '{"items": []}', '{"items": [1]}', '{"items": [{}]}')
+BAD_ITEMS = (
+    {"role": "user", "content": ""},
+    {"role": "robot", "content": "Hi"},
+    {"role": "user", "content": [{"type": "input_image", "image_url": "data:image/png;base64,AAAA"}]},
+    {"type": "item_reference", "id": f"msg_{'0' * 26}_M1"},
+    {"type": "function_call_output", "call_id": "c1", "output": "a result without its call"},
+    {"type": "function_call", "call_id": "c1", "name": None, "arguments": "{}"},
+    {"type": "reasoning", "summary": []},
+    {"type": "mcp_list_tools"},
+)
+
+
+async def test_items_are_added_without_asking_a_model(script, program, alice):
+    script(Step(text="They turn at six."))
+    made = (await program.post("/v1/conversations", items=[{"role": "user", "content": "nul \x00 lone \ud800"}])).json()
+    image = {"type": "input_image", "image_url": image_part(drawing())["image_url"]["url"]}
+    items = [
+        {"role": "assistant", "content": "I look."},
+        {"type": "function_call", "call_id": "c1", "name": "tides", "arguments": '{"place": "Kiel"}'},
+        {"type": "function_call_output", "call_id": "c1", "output": [{"type": "input_text", "text": "At six"}, image]},
+        {"role": "developer", "content": "Be brief."},
+    ]
+    path = f"/v1/conversations/{made['id']}/items"
+    program.headers["Idempotency-Key"] = "once"
+    added = (await program.post(path, items=items)).json()
+    assert (await program.post(path, items=items)).json() == added
+    assert (await program.post(path, items=items[:1])).json()["error"]["code"] == "IDEMPOTENCY_MISMATCH"
+    kinds = ["message", "function_call", "function_call_output", "message"]
+    assert [item["type"] for item in added["data"]] == kinds
+    listed = (await program.get(f"{path}?order=asc")).json()["data"]
+    assert listed[1:] == added["data"]
+    assert listed[0]["content"][0]["text"] == "nul \x00 lone \ufffd"
+    for item in listed:
+        assert (await program.get(f"{path}/{item['id']}")).json() == item
+    del program.headers["Idempotency-Key"]
+    answered = await program.respond("When?", conversation=made["id"])
+    assert answered["output"][0]["content"][0]["text"] == "They turn at six."
+    assert (await program.get(f"{path}/{answered['output'][0]['id']}")).json() == answered["output"][0]
+    session = await db(load_session, answered["mnesis"]["session_id"])
+    turns = await db(list_turns, session.id)
+    assert sorted((turn.origin, turn.state) for turn in turns) == [
+        *(("chat", "completed"), ("record", "completed"), ("record", "completed")),
+    ]
+
+
+async def test_an_item_is_not_deleted(script, program):
+    script(Step(text="One"))
+    one = await program.respond("Hello")
+    path = f"/v1/conversations/{one['conversation']['id']}/items"
+    [item, _] = (await program.get(path)).json()["data"]
+    refused = await program.http.delete(f"{path}/{item['id']}", headers=program.headers)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "IMMUTABLE_FIELD")
+    assert (await program.get(f"{path}/{item['id']}")).json() == item
+
+
+async def test_only_items_of_the_conversation_are_found(script, program):
+    script(Step(text="One"), Step(text="Two"))
+    one, two = await program.respond("Hello"), await program.respond("Hello")
+    path, other = (f"/v1/conversations/{made['conversation']['id']}/items" for made in (one, two))
+    [item, _] = (await program.get(path)).json()["data"]
+    number = one["id"].removeprefix("resp_")
+    for wrong in (
+        *(f"{other}/{item['id']}", f"{other}/{one['output'][0]['id']}", f"{path}/{item['id']}0"),
+        *(f"{path}/{kind}_{number}_{place}" for kind in ("msg", "fc") for place in (9, "M9", "0" * 26, "\x00")),
+        f"{path}/msg_{'0' * 26}_0",
+    ):
+        for asking in (program.get(wrong), program.http.delete(wrong, headers=program.headers)):
+            response = await asking
+            assert response.status_code == 404, wrong
+            assert response.json()["error"]["type"] == "invalid_request_error"
+
+
+async def test_bad_items_are_refused_and_leave_nothing(program, alice, subtests):
+    made = (await program.post("/v1/conversations")).json()
+    path = f"/v1/conversations/{made['id']}/items"
+    bodies = [*NO_ITEMS, *(json.dumps({"items": [item]}) for item in BAD_ITEMS)]
+    for body in bodies:
+        with subtests.test(body):
+            response = await program.http.post(
+                path, data=body, content_type="application/json", headers=program.headers
+            )
+            assert (response.status_code, response.json()["error"]["type"]) == (422, "invalid_request_error")
+    for item in BAD_ITEMS:
+        assert (await program.post("/v1/conversations", items=[item])).status_code == 422
+    [session] = await db(list_sessions, owner_id=alice.pk)
+    assert session.turn_seq == 0
+
+
+async def test_no_items_are_added_while_a_turn_waits(script, program, bob):
+    script(Step(tool_calls=(call("look"),)))
+    one = await program.respond("Look", tools=[{"type": "function", "name": "look"}])
+    path, items = f"/v1/conversations/{one['conversation']['id']}/items", [{"role": "user", "content": "Hi"}]
+    refused = await program.post(path, items=items)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "SESSION_BUSY")
+    other = ResponsesProgram(await db(create_key, owner_id=bob.pk), PATH)
+    for asking in (other.post(path, items=items), other.get(f"{path}/{one['output'][0]['id']}")):
+        assert (await asking).json()["error"]["code"] == "SESSION_NOT_FOUND"

@@ -229,6 +229,29 @@ def test_a_conversation_is_a_session(caller: Caller, stranger: Caller, client: O
         client.conversations.retrieve(made.id)
 
 
+def test_items_are_put_into_a_conversation(caller: Caller, client: OpenAI):
+    said: Any = {"type": "message", "role": "user", "content": "Remember: the harbour code is Tern-4471."}
+    made = client.conversations.create(items=[said])
+    called: list[Any] = [
+        {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": '{"place": "Kiel"}'},
+        {"type": "function_call_output", "call_id": "c1", "output": "Rain"},
+        {"type": "message", "role": "assistant", "content": "It rains in Kiel."},
+    ]
+    added = client.conversations.items.create(made.id, items=called)
+    listed = list(client.conversations.items.list(made.id, order="asc"))
+    assert [item.id for item in listed[1:]] == [item.id for item in added.data]
+    for item in listed:
+        ITEMS.validate_python(item.model_dump())
+        assert client.conversations.items.retrieve(item.id, conversation_id=made.id) == item
+    assert "Tern-4471" in ask(client, "What is the code?", conversation=made.id).output_text
+    with pytest.raises(openai.ConflictError) as refused:
+        client.conversations.items.delete(listed[0].id, conversation_id=made.id)
+    assert refused.value.code == "IMMUTABLE_FIELD"
+    with pytest.raises(openai.NotFoundError) as missing:
+        client.conversations.items.retrieve("msg_none", conversation_id=made.id)
+    assert missing.value.code == "MESSAGE_NOT_FOUND"
+
+
 def test_models_say_what_they_can_do(client: OpenAI):
     demo: Any = client.models.retrieve("demo").model_extra
     assert (demo["capabilities"]["tools"], demo["capabilities"]["vision"]) == (True, False)
