@@ -341,6 +341,7 @@ class MessageEnd:
     usage_said: str = ""  # what the provider said of tokens, as JSON
     stop_sequence: str | None = None  # the stop text at which the answer ended, if the provider says so
     first_token_ms: int | None = None  # from the call's beginning to the first piece of a streamed answer
+    tokens_cache_write_1h: int | None = None  # how many of the tokens written to the cache it keeps for an hour
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -383,6 +384,9 @@ class CallRecord(HasError):
     usage_said: str | None
     stop_sequence: str | None  # the stop text at which the answer ended, if the provider says so
     first_token_ms: int | None  # from the beginning to the first piece; None if nothing came, or it was not streamed
+    tokens_cache_write_1h: (
+        int | None
+    )  # how many of ``tokens_cache_write`` the cache keeps for an hour, the rest for 5 minutes
 
 
 class Thumb(StrEnum):

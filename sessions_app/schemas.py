@@ -251,6 +251,8 @@ class CallOut(Out):
     """The stop text at which the answer ended, if the provider says so."""
     first_token_ms: int | None
     """Milliseconds from the beginning of the call to the first text, reasoning or tool call of a streamed answer."""
+    cache_write_1h_tokens: Annotated[int | None, Field(validation_alias="tokens_cache_write_1h")]
+    """How many of the tokens written to the cache it keeps for an hour; the others are kept for 5 minutes."""
     error: ErrorBody | None
     created_at: datetime
     ended_at: datetime | None

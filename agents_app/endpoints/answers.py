@@ -65,7 +65,7 @@ from sessions_app.live import STREAMED, Frame, Viewer, follow, make_check
 from sessions_app.record import message_queries
 from sessions_app.record.branch_queries import path_in
 from sessions_app.record.session_queries import find_imported, load_session
-from sessions_app.record.turn_queries import find_turn_of_part, load_turn, stop_sequence_of
+from sessions_app.record.turn_queries import count_kept_for_an_hour, find_turn_of_part, load_turn, stop_sequence_of
 
 B = TypeVar("B", bound="Unread")
 READ = "read"
@@ -340,6 +340,7 @@ def answer_of(
     made = [part.file_id for part in parts if isinstance(part, ImagePart) and part.file_id and not part.tool_call_id]
     refusal = joined(part.text for part in parts if isinstance(part, RefusalPart))
     code = turn.error_code or ""
+    usage = reduce(add_usage, map(message_queries.usage_of, rows.values()), UsageRecord())
     return Answered(
         head=head,
         text=joined(part.text for part in spoken if isinstance(part, TextPart)),
@@ -353,7 +354,8 @@ def answer_of(
         stop_sequence=stop_sequence_of(turn.session_id, messages[-1].id) if said == STOP_SEQUENCE else None,
         state=turn.state,
         error_code=code,
-        usage=reduce(add_usage, map(message_queries.usage_of, rows.values()), UsageRecord()),
+        usage=usage,
+        cache_write_1h=count_kept_for_an_hour(turn.session_id, list(rows)) if usage.tokens_cache_write else 0,
     )
 
 

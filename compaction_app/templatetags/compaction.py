@@ -169,12 +169,13 @@ def begun_by(line: TurnLine) -> str:
 
 
 @register.filter
-def cached(usage: UsageRecord) -> str:
-    """Return what was read from the provider's cache and written to it."""
+def cached(usage: UsageRecord, hour: int | None = None) -> str:
+    """Return what was read from the provider's cache and written to it, and how much of this for an hour."""
     read, written = usage.tokens_cache_read, usage.tokens_cache_write
     known = (
         _("%(tokens)s read") % {"tokens": format_number(read)} if read else "",
         _("%(tokens)s written") % {"tokens": format_number(written)} if written else "",
+        _("%(tokens)s of these for an hour") % {"tokens": format_number(hour)} if hour else "",
     )
     return ", ".join(filter(None, known))
 
@@ -184,13 +185,15 @@ def cache_saved(call: CallRecord) -> str:
     """Return what a provider's cache did for a call, in words and money; empty where its prices are not known."""
     given: Any = call.parameters
     given = given if isinstance(given, dict) else {}
-    cache = given.get("cache")
-    lifetime = str(cache.get("lifetime", "")) if isinstance(cache, dict) else ""
     read, written = call.usage.tokens_cache_read or 0, call.usage.tokens_cache_write or 0
+    hour = call.tokens_cache_write_1h
+    if hour is None:  # Older calls do not say it; all that one marked has one lifetime.
+        cache = given.get("cache")
+        hour = written if isinstance(cache, dict) and cache.get("lifetime") == "1h" else 0
     prices = read_prices(given.get("prices"))
     if prices is None or not (read or written):
         return ""
-    saved = saved_micros(prices, read=read, written=written, lifetime=lifetime)
+    saved = saved_micros(prices, read=read, written=written, hour=hour)
     if saved < 0:
         return _("%(cost)s of it to fill the cache") % {"cost": format_money(-saved)}
     return _("%(cost)s saved by the cache") % {"cost": format_money(saved)}

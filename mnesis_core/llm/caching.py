@@ -100,11 +100,14 @@ def read_prices(stored: object) -> Prices | None:
     return Prices(**known) if "input" in known else None
 
 
-def saved_micros(prices: Prices, *, read: int, written: int, lifetime: str = "5m") -> int:
+def saved_micros(prices: Prices, *, read: int, written: int, hour: int = 0) -> int:
     """Return what reading from a cache saved, less what writing into it cost more, in millionths of the currency unit.
 
     It is negative where what was written has not been read yet.
+
+    :param hour: how many of the written tokens the cache keeps for an hour
     """
-    write = prices.write_price(lifetime)
     reading = read * (prices.input - (prices.input if prices.cache_read is None else prices.cache_read))
-    return (reading - written * (write - prices.input)) // 1_000_000
+    writing = (written - hour) * (prices.write_price() - prices.input)
+    writing += hour * (prices.write_price("1h") - prices.input)
+    return (reading - writing) // 1_000_000

@@ -391,7 +391,7 @@ def read_answer(answered: Answered, *, thinks: bool) -> dict[str, Any]:
         **_message(answered.head),
         "content": content,
         **_stop(answered),
-        "usage": _usage(answered.usage),
+        "usage": _usage(answered.usage, answered.cache_write_1h),
         "mnesis": answered.ours(),
     }
 
@@ -406,7 +406,8 @@ class MessageEvents:
         self._begun: set[str] = set()
 
     def begin(self) -> Iterator[dict[str, Any]]:
-        usage = _usage(UsageRecord())  # The tokens are known at the end.
+        # The tokens are known at the end. The package takes the other counts from there, and these from here only.
+        usage = _usage(UsageRecord()) | {"cache_creation": None}
         message = {**_message(self._head), "content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
         yield {"type": "message_start", "message": message}
         yield PING
@@ -440,7 +441,7 @@ class MessageEvents:
         yield {
             "type": "message_delta",
             "delta": _stop(answered),
-            "usage": _usage(answered.usage),
+            "usage": _usage(answered.usage, answered.cache_write_1h),
             "mnesis": answered.ours(),
         }
         yield {"type": "message_stop"}
@@ -581,11 +582,12 @@ def _input(arguments: str) -> dict[str, Any]:
     return {"arguments": printable(arguments)}
 
 
-def _usage(usage: UsageRecord) -> dict[str, Any]:
+def _usage(usage: UsageRecord, hour: int = 0) -> dict[str, Any]:
     read, written = usage.tokens_cache_read or 0, usage.tokens_cache_write or 0
     return {
         "input_tokens": max(0, (usage.tokens_input or 0) - read - written),
         "cache_read_input_tokens": read,
         "cache_creation_input_tokens": written,
+        "cache_creation": {"ephemeral_5m_input_tokens": written - hour, "ephemeral_1h_input_tokens": hour},
         "output_tokens": usage.tokens_output or 0,
     }

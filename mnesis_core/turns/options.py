@@ -188,6 +188,7 @@ def end_of_reply(reply: Reply, spec: ModelSpec, *, began: float) -> MessageEnd:
         usage_said=reply.usage_said,
         stop_sequence=reply.stop_sequence,
         first_token_ms=first_token_ms(reply.first_at, began=began),
+        tokens_cache_write_1h=min(reply.usage.cache_write_1h_tokens, reply.usage.cache_write_tokens),
     )
 
 

@@ -283,6 +283,7 @@ class Answered:
     state: str
     error_code: str = ""  # Why the turn has ended, where that is not its answer.
     usage: UsageRecord
+    cache_write_1h: int = 0  # How many of the tokens written to the cache it keeps for an hour.
 
     def ours(self) -> dict[str, str]:
         """Return what no provider has, which an answer has beside its protocol's fields."""

@@ -512,6 +512,8 @@ class ModelCall(UsageModel):
     """The stop text at which the answer ended, if the provider says so."""
     first_token_ms = models.BigIntegerField(null=True, default=None)
     """From the beginning of the call, its attempts included, to the first text, reasoning or tool call that was streamed."""
+    tokens_cache_write_1h = models.BigIntegerField(null=True, default=None)
+    """How many of ``tokens_cache_write`` the cache keeps for an hour; the others are kept for 5 minutes."""
     error_code = models.CharField(max_length=64, null=True)
     error_message = EncodedTextField(null=True)
     created_at = models.DateTimeField()
@@ -521,7 +523,7 @@ class ModelCall(UsageModel):
     rules = Rules(
         once=(
             *("attempts", "outcome", "finish_reason", "error_code", "error_message", "ended_at", "usage_said"),
-            *("stop_sequence", "first_token_ms"),
+            *("stop_sequence", "first_token_ms", "tokens_cache_write_1h"),
             *USAGE_COLUMNS,
         ),
         steps={"state": (("running", "completed"), ("running", "failed"))},

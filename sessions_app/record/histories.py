@@ -423,6 +423,7 @@ def _copy_turn(
                 usage_said="",
                 stop_sequence=None,
                 first_token_ms=None,
+                tokens_cache_write_1h=None,
             ),
         )
     if original.ended_at is None or len(messages) < len(original.message_ids):

@@ -296,6 +296,12 @@ def stop_sequence_of(session_id: str, message_id: str) -> str | None:
     return rows.values_list("stop_sequence", flat=True).first()
 
 
+def count_kept_for_an_hour(session_id: str, message_ids: Sequence[str]) -> int:
+    """Return how many tokens the calls that answers came from wrote to the cache for an hour."""
+    rows = _calls(session_id).filter(message_id__in=message_ids)
+    return rows.aggregate(tokens=Sum("tokens_cache_write_1h"))["tokens"] or 0
+
+
 def load_last_body(session_id: str) -> tuple[str, str, int] | None:
     """Return the newest call through the gateway of a session, its bytes as text, and how many calls these rest on."""
     row = _calls(session_id).filter(purpose=GATEWAY).order_by("-created_at", "-id").first()

@@ -317,5 +317,6 @@ def _end_columns(record: Change, end: MessageEnd, attempts: int) -> dict[str, An
         "usage_said": end.usage_said or None,
         "stop_sequence": end.stop_sequence,
         "first_token_ms": end.first_token_ms,
+        "tokens_cache_write_1h": end.tokens_cache_write_1h,
         **end_columns(end),
     }

@@ -354,7 +354,7 @@ NOT_SCOPED: dict[Query, str] = {
     **dict.fromkeys(
         (
             *(session_queries.gateway_family, turn_queries.load_last_body, turn_queries.stop_sequence_of),
-            message_queries.find_calls,
+            *(turn_queries.count_kept_for_an_hour, message_queries.find_calls),
         ),
         "their caller has found the session by its owner",
     ),

@@ -288,6 +288,8 @@ class ModelCall(TypedDict):
     stop_sequence: str | None
     first_token_ms: int | None
     """Milliseconds to the first piece of a streamed answer."""
+    cache_write_1h_tokens: int | None
+    """How many of ``usage["cache_write_tokens"]`` the cache keeps for an hour; the others are kept for 5 minutes."""
     error: ErrorInfo | None
     created_at: str
     ended_at: str | None

@@ -13,7 +13,7 @@ from agents_app.endpoints import anthropic
 from agents_app.tools.registry import ToolContext, tool
 from agents_app.turns import lifecycle
 from mnesis_core.errors import ModelStreamBroken
-from mnesis_core.llm.interface import ToolCall
+from mnesis_core.llm.interface import ToolCall, Usage
 from mnesis_core.providers.scripted import Step
 from mnesis_core.records import SessionRecord
 from sessions_app.database.threads import db
@@ -69,6 +69,25 @@ async def blocks(response: Any) -> list[tuple[str, str]]:
             kind, text = found[-1]
             found[-1] = (kind, text + str(delta.get("text") or delta.get("thinking") or ""))
     return found
+
+
+async def test_an_answer_says_how_long_a_cache_keeps_what_it_took(script, session, program):
+    steps = (
+        Step(tool_calls=(ToolCall(id="c1", name="look_here", arguments="{}"),), usage=kept(written=30, hour=20)),
+        Step(text="Done.", usage=kept(written=4, hour=4)),
+    )
+    script(*steps, *steps, Step(text="Hello.", usage=kept(written=0, hour=0)))
+    whole = (await program.ask("Look", session=session.id)).json()["usage"]
+    assert whole["cache_creation_input_tokens"] == 34
+    assert whole["cache_creation"] == {"ephemeral_5m_input_tokens": 10, "ephemeral_1h_input_tokens": 24}
+    streamed = [event async for event in events(await program.ask("Look", session=session.id, stream=True))]
+    assert streamed[-2]["usage"] == whole
+    nothing = (await program.ask("Hi", session=session.id)).json()["usage"]
+    assert nothing["cache_creation"] == {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 0}
+
+
+def kept(*, written: int, hour: int) -> Usage:
+    return Usage(input_tokens=100, output_tokens=5, cache_write_tokens=written, cache_write_1h_tokens=hour)
 
 
 @pytest.mark.parametrize("thinking", [None, THINKING])

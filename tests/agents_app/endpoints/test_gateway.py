@@ -657,6 +657,28 @@ async def test_the_first_token_of_an_answer_that_is_streamed_is_timed(client, pr
 
 
 @pytest.mark.parametrize("stream", [True, False])
+async def test_what_a_cache_keeps_for_an_hour_is_counted_and_priced_apart(client, provider, stream):
+    per_million = {
+        "input": 3_000_000,
+        "output": 0,
+        "cache_write": 1_000_000_000_000,
+        "cache_write_1h": 2_000_000_000_000,
+    }
+    prices = {f"{name}_micros_per_million": price for name, price in per_million.items()}
+    await db(LanguageModel.objects.filter(alias="raw").update, prices_source="configured", **prices)
+    provider.say = lambda body: Saying(text="High.", hour=2)
+    response = await client.send([user("Hi")], stream=stream)
+    assert b'"ephemeral_1h_input_tokens": 2' in await content_of(response)
+    session_id = response.headers["X-Mnesis-Session"]
+    await settled(session_id)
+    [call] = await db(list_calls, session_id)
+    assert (call.usage.tokens_cache_write, call.tokens_cache_write_1h) == (3, 2)
+    assert call.usage.cost_micros == 1 * 1_000_000 + 2 * 2_000_000 + 100 * 3 + 7 * 3
+    shown = await client.http.get(f"/api/calls/{call.id}", headers=client.headers)
+    assert (shown.json()["usage"]["cache_write_tokens"], shown.json()["cache_write_1h_tokens"]) == (3, 2)
+
+
+@pytest.mark.parametrize("stream", [True, False])
 async def test_searches_that_anthropic_runs_are_in_the_cost(client, provider, alice, stream):
     name = "anthropic/claude-sonnet-4-5"
     about = {"litellm_model": name, "prices_source": "litellm", "input_micros_per_million": 3_000_000}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
@@ -20,14 +21,14 @@ from compaction_app.inspector.calls import BLOCKS, open_call
 from compaction_app.inspector.messages import trace
 from compaction_app.inspector.occupancy import load_occupancy
 from compaction_app.queries import list_summaries
-from compaction_app.templatetags.compaction import CHANGES, REASONS
+from compaction_app.templatetags.compaction import CHANGES, REASONS, cache_saved
 from mnesis_core.context.prompt_diff import Change, Reason
 from mnesis_core.context.replay import BlockKind
 from mnesis_core.context.wording import message_row
 from mnesis_core.llm.interface import Request, ToolCall
 from mnesis_core.providers.rendering import outgoing
 from mnesis_core.providers.scripted import Script
-from mnesis_core.records import SessionRecord
+from mnesis_core.records import SessionRecord, UsageRecord
 from sessions_app.database.guards.triggers import guarded_models, install_guards, remove_guards
 from sessions_app.database.threads import db
 from sessions_app.models import MessagePart, ModelCall
@@ -116,6 +117,31 @@ def test_the_first_token_is_shown_of_calls_that_have_one(session, reader, unguar
     assert "First token" in shown
     assert "340 ms" in shown
     assert reader.get(f"/api/calls/{call.id}").json()["first_token_ms"] == 340
+
+
+@pytest.mark.owner
+def test_what_a_cache_keeps_for_an_hour_is_shown_of_calls_that_have_some(session, reader, unguarded):
+    add_turn(session.id, "Hi")
+    [call] = list_calls(session.id)
+    for hour, shown in ((None, ""), (0, ""), (2_000, ", 2,000 of these for an hour")):
+        ModelCall.objects.filter(id=call.id).update(tokens_cache_write=3_000, tokens_cache_write_1h=hour)
+        assert f"cache 3,000 written{shown}<" in page(reader, "inspect-call", session.id, call.id)
+
+
+def test_what_filling_a_cache_cost_counts_an_hour_apart(session):
+    add_turn(session.id, "Hi")
+    [call] = list_calls(session.id)
+    prices = {"input": 3_000_000, "cache_write": 4_000_000, "cache_write_1h": 6_000_000}
+    call = replace(call, usage=UsageRecord(tokens_cache_read=0, tokens_cache_write=3_000_000))
+    for hour, marked, cost in (
+        (None, "5m", "3.00"),
+        (None, "1h", "9.00"),
+        (0, "1h", "3.00"),
+        (2_000_000, "5m", "7.00"),
+    ):
+        given = {"prices": prices, "cache": {"lifetime": marked}}
+        said = cache_saved(replace(call, parameters=given, tokens_cache_write_1h=hour))
+        assert said == f"${cost} of it to fill the cache"
 
 
 async def test_a_phrase_that_was_compacted_away_leads_to_its_summary_and_to_the_calls_that_saw_it(

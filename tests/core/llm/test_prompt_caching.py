@@ -134,7 +134,8 @@ def test_what_is_kept_for_an_hour_has_its_own_price() -> None:
 def test_what_the_cache_saved_counts_what_it_cost() -> None:
     assert saved_micros(PRICES, read=10_000, written=0) == 27_000
     assert saved_micros(PRICES, read=0, written=1_000) == -750
-    assert saved_micros(PRICES, read=10_000, written=1_000, lifetime="1h") == 24_000
+    assert saved_micros(PRICES, read=10_000, written=1_000, hour=1_000) == 24_000
+    assert saved_micros(PRICES, read=10_000, written=1_000, hour=400) == 25_350
     assert saved_micros(Prices(input=5), read=10_000, written=9) == 0
 
 

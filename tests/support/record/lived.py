@@ -69,7 +69,7 @@ def _turn(session_id: str, text: str, state: TurnState, *, key: str) -> list[str
     )
     end = MessageEnd(
         model=text, finish_reason=text, outcome="broken", error_code="MODEL_UNAVAILABLE", error_message=text,
-        usage=USAGE, usage_said=text, stop_sequence=text, first_token_ms=12,
+        usage=USAGE, usage_said=text, stop_sequence=text, first_token_ms=12, tokens_cache_write_1h=1,
     )  # fmt: skip
     with change(session_id) as record:
         turn = turn_store.start_turn(

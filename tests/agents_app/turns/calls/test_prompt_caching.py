@@ -88,6 +88,7 @@ async def test_an_agent_of_200_calls_reads_nearly_all_of_its_prompts_from_claude
     prices = (await db(get_spec, "kept", user_id=None)).prices
     uncached = sum(call.usage.tokens_input * prices.input + call.usage.tokens_output * prices.output for call in calls)
     assert sum(call.usage.cost_micros for call in calls) <= 0.2 * uncached / 1_000_000
+    assert {call.tokens_cache_write_1h for call in calls} == {0}
     for call in calls:
         assert (await db(rebuild_payload, call)).digest_matches
 
@@ -108,6 +109,7 @@ async def test_a_session_that_asks_for_an_hour_is_billed_for_an_hour(alice, monk
     written = provider.bills[-1].written["1h"]
     expected = last.usage.tokens_cache_read * 300_000 + written * 6_000_000 + provider.bills[-1].fresh * 3_000_000
     assert last.usage.cost_micros == -(-(expected + last.usage.tokens_output * 15_000_000) // 1_000_000)
+    assert last.tokens_cache_write_1h == last.usage.tokens_cache_write == written
     page = (await db(load_call, last.id, owner_id=alice.id)).parameters
     assert page["cache"]["lifetime"] == "1h"
 
