@@ -586,8 +586,8 @@ def _record(
         seq = record.next_seq
         if known := claim.find_started(session.id, key, digest):
             return known
-        request = {"idempotency_key": key, "request_digest": digest}
-        id = claim.write_ended_turn(record, model, prepared, **ended, **request)
+        ended |= {"idempotency_key": key, "request_digest": digest}
+        id = claim.write_ended_turn(record, model, prepared, **ended)
         claim.title_from_message(record, session, text_of(question.parts) if question else "")
     claim.compact_if_due(session.id)
     return claim.StartedTurn(turn=load_turn(id, session_id=session.id), seq=seq, is_new=True)
