@@ -59,6 +59,7 @@ from mnesis_core.turns.requests import (
     pieces_of,
     sources_in,
 )
+from mnesis_core.turns.responses import encrypted_in
 from sessions_app.conf import get_spec, users_are_sessions
 from sessions_app.database.threads import db, work
 from sessions_app.live import STREAMED, Frame, Viewer, follow, make_check
@@ -349,6 +350,7 @@ def answer_of(
         pictures=tuple(_pictures(turn.session_id, made)),
         ran=tuple(part for part in parts if isinstance(part, ProviderToolPart)),
         refusal=refusal,
+        encrypted=tuple(filter(None, (encrypted_in(stored.part) for stored in messages[-1].parts))) if messages else (),
         tool_calls=calls,
         finish_reason=finish_reason(turn.state, said or "", has_calls=bool(calls), error_code=code, refusal=refusal),
         stop_sequence=stop_sequence_of(turn.session_id, messages[-1].id) if said == STOP_SEQUENCE else None,

@@ -30,16 +30,18 @@ from agents_app.endpoints.answers import (
     read_body,
 )
 from agents_app.turns import lifecycle
+from agents_app.turns.defaults import spec_named
 from mnesis_core import errors
 from mnesis_core.errors import InvalidRequest, MessageNotFoundError
 from mnesis_core.llm.parameters import is_json_format
 from mnesis_core.messages import StoredMessage
 from mnesis_core.records import SessionRecord, TurnRecord, TurnState
+from mnesis_core.text import read_json
 from mnesis_core.turns import response_requests as requests
 from mnesis_core.turns import responses
 from mnesis_core.turns.gateway import Protocol
 from mnesis_core.turns.options import read_options
-from mnesis_core.turns.requests import NEW, Answered, Head
+from mnesis_core.turns.requests import NEW, Answered, CompletionRequest, Head
 from mnesis_core.turns.response_requests import conversation_id, read_conversation_id, read_metadata
 from mnesis_core.turns.responses import Item, items_of_message
 from sessions_app.callers import owner_id
@@ -86,7 +88,8 @@ async def create_response(request: HttpRequest, body: ResponseIn) -> HttpRespons
     first = await anext(pieces)
     headers = await db(headers_of, asked, wanted.request, owner=owner_id(request), called=requests.PARAMETERS)
     head = head_of_turn(asked.session, asked.started.turn, asked.answered_part, **wanted.request.repeated)
-    writer = responses.ResponseWriter(replace(head, namespaces=wanted.namespaces))
+    shows = requests.includes_encrypted(given.get("include"))
+    writer = responses.ResponseWriter(replace(head, namespaces=wanted.namespaces, shows_encrypted=shows))
     if given.get("stream"):
         return StreamingHttpResponse(_events(writer, first, pieces), content_type="text/event-stream", headers=headers)
     async for _ in _written(writer, first, pieces):
@@ -101,7 +104,9 @@ def read_response(request: HttpRequest, name: str) -> HttpResponse:
         raise errors.InvalidRequest(
             "A response is streamed once, while it is created. Leave out stream.", field="stream"
         )
-    return JsonResponse(_past_response(name, owner_id(request)))
+    included = [*request.GET.getlist("include"), *request.GET.getlist("include[]")]
+    shows = requests.includes_encrypted(included)
+    return JsonResponse(_past_response(name, owner_id(request), shows_encrypted=shows))
 
 
 @router.delete("/responses/{name}", response=None, summary="Hide a response")
@@ -151,7 +156,7 @@ def _placed(wanted: requests.ResponseRequest, owner: int) -> requests.ResponseRe
 
     :raises TurnNotFoundError: the response that it names is not there, or another person's.
     """
-    asked = replace(wanted.request, may_change_model=True)
+    asked = _with_reasoning(replace(wanted.request, may_change_model=True), owner)
     turn_id = wanted.previous or wanted.referred
     if turn_id and not asked.session:
         session, turn, _ = _find(requests.response_id(turn_id), owner)
@@ -161,6 +166,31 @@ def _placed(wanted: requests.ResponseRequest, owner: int) -> requests.ResponseRe
     if asked.session == NEW and asked.user and users_are_sessions():
         asked = replace(asked, session="")
     return replace(wanted, request=asked)
+
+
+def _with_reasoning(request: CompletionRequest, owner: int) -> CompletionRequest:
+    """Return a request whose encrypted reasoning says which model made it.
+
+    It is the record's, to the letter, where its id names a turn of this person; without one it is taken for that of
+    the requested model, which refuses what another has made.
+    """
+    given = [
+        (part, read_json(part.data)) for said in request.messages for parts in said.reasoned.values() for part in parts
+    ]
+    if not given:
+        return request
+    turns = {turn for _, item in given if (turn := requests.turn_of_item(item.get("id")))}
+    kept = {responses.encrypted_in(part): part for part in message_queries.find_reasoning(turns, owner_id=owner)}
+    provider, _, model = spec_named(request.model, user_id=owner).litellm_model.partition("/")
+    known = {
+        part: kept.get(item["encrypted_content"]) or replace(part, provider=provider, model=model)
+        for part, item in given
+    }
+    messages = (
+        replace(said, reasoned={id: tuple(known[part] for part in parts) for id, parts in said.reasoned.items()})
+        for said in request.messages
+    )
+    return replace(request, messages=tuple(messages))
 
 
 def _find(name: str, owner: int) -> tuple[SessionRecord, TurnRecord, str]:
@@ -191,7 +221,7 @@ def head_of_turn(session: SessionRecord, turn: TurnRecord, part: str = "", **giv
     )
 
 
-def _past_response(name: str, owner: int) -> dict[str, Any]:
+def _past_response(name: str, owner: int, *, shows_encrypted: bool = False) -> dict[str, Any]:
     session, turn, part = _find(name, owner)
     messages = message_queries.load_messages_by_ids(turn.message_ids, session_id=session.id)
     options = read_options(turn.options)
@@ -202,7 +232,8 @@ def _past_response(name: str, owner: int) -> dict[str, Any]:
         answered = replace(answered, state=TurnState.COMPLETED)
     has_failed = answered.state in (TurnState.FAILED, TurnState.INTERRUPTED)
     error = errors.error_of(turn.error_code or "", turn.error_message or "") if has_failed else None
-    return responses.read_response(head_of_turn(session, turn, part), answered, error)
+    shown = replace(head_of_turn(session, turn, part), shows_encrypted=shows_encrypted)
+    return responses.read_response(shown, answered, error)
 
 
 async def _written(
@@ -375,7 +406,7 @@ def _find_item(session: SessionRecord, item_id: str) -> Item:
     """:raises NotFound: the conversation has no such item"""
     if named := _OF_RESPONSE.fullmatch(item_id):
         response = _past_response(f"resp_{named[1]}", session.owner_id)
-        items = response["output"] if response["mnesis"]["session_id"] == session.id else []
+        items: list[Item] = response["output"] if response["mnesis"]["session_id"] == session.id else []
     else:
         seq = _seq_of_item(session, item_id)
         messages = message_queries.load_messages(session.id, after=seq - 1, before=seq + 1)

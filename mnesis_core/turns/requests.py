@@ -30,6 +30,7 @@ from mnesis_core.messages import (
     CitationPart,
     Message,
     Part,
+    ProviderPart,
     ProviderToolPart,
     ReasoningPart,
     RefusalPart,
@@ -61,6 +62,8 @@ class RequestMessage:
     refusal: str = ""  # The assistant's words when it refused.
     pictures: tuple[SentPicture, ...] = ()
     tool_calls: tuple[ToolCall, ...] = ()
+    # By the ids of calls, what their provider encrypted of the reasoning that led to them.
+    reasoned: Mapping[str, tuple[ProviderPart, ...]] = field(default_factory=dict)
     tool_call_id: str = ""
     is_error: bool = False  # of a tool's result: it says what went wrong
     place: int = 0
@@ -221,6 +224,7 @@ def _parts(said: RequestMessage, results: Mapping[str, RequestMessage]) -> Itera
         yield RefusalPart(text=said.refusal)
     for call in said.tool_calls:
         result = results.get(call.id)
+        yield from said.reasoned.get(call.id, ())
         yield ToolPart(
             tool_name=call.name,
             tool_call_id=call.id,
@@ -283,6 +287,7 @@ class Answered:
     state: str
     error_code: str = ""  # Why the turn has ended, where that is not its answer.
     usage: UsageRecord
+    encrypted: tuple[str, ...] = ()  # Of its last step, what OpenAI encrypted of the reasoning that led to it.
     cache_write_1h: int = 0  # How many of the tokens written to the cache it keeps for an hour.
 
     def ours(self) -> dict[str, str]:

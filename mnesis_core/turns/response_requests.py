@@ -16,7 +16,8 @@ from mnesis_core.errors import InvalidRequest, TurnNotFoundError
 from mnesis_core.files.pictures import SentPicture, read_audio, read_data_url
 from mnesis_core.llm.interface import ToolCall, ToolSpec
 from mnesis_core.llm.parameters import Parameters, read_parameters
-from mnesis_core.messages import Message
+from mnesis_core.messages import Message, ProviderPart
+from mnesis_core.text import text_digest
 from mnesis_core.turns.requests import (
     NEW,
     SESSION_FIELD,
@@ -29,6 +30,7 @@ from mnesis_core.turns.requests import (
     unused_names,
 )
 
+ENCRYPTED = "reasoning.encrypted_content"
 FREEFORM = {
     "type": "object",
     "properties": {"input": {"type": "string", "description": "The whole input of this tool, as plain text."}},
@@ -165,14 +167,14 @@ def read_metadata(value: Any) -> dict[str, str]:
 
 # Items
 
-_OURS = ("reasoning", "web_search_call", "code_interpreter_call", "file_search_call", "image_generation_call")
+_OURS = ("web_search_call", "code_interpreter_call", "file_search_call", "image_generation_call")
 
 
 def read_items(value: Any, name: str = "input") -> tuple[tuple[RequestMessage, ...], str]:
     """Return the items of a field as messages, and the turn of the last item that is only referred to, or an empty text.
 
     What precedes an item that is referred to is in the record already, so it is left out. So are thinking, what a
-    provider ran and pictures that a model made: the record has its own.
+    provider ran and pictures that a model made: the record has its own. Reasoning that is encrypted goes with the next call.
 
     :raises InvalidRequest: an item is of another kind; names it
     """
@@ -181,6 +183,7 @@ def read_items(value: Any, name: str = "input") -> tuple[tuple[RequestMessage, .
     if not isinstance(value, list) or len(value) > MOST_ITEMS:
         raise InvalidRequest(f"{name} must be a text or a list of up to {MOST_ITEMS:,} items", field=name)
     messages: list[RequestMessage] = []
+    reasoned: tuple[ProviderPart, ...] = ()
     referred = ""
     for index, item in enumerate(value):
         place = f"{name}.{index}"
@@ -191,8 +194,11 @@ def read_items(value: Any, name: str = "input") -> tuple[tuple[RequestMessage, .
             if (found := _ITEM.fullmatch(str(item.get("id")))) is None:
                 raise InvalidRequest(f"{place} refers to no item of a response of this server", field=f"{place}.id")
             messages, referred = [], f"turn_{found[1]}"
+        elif kind == "reasoning":
+            reasoned += _reasoned(item)
         elif kind not in _OURS:
             said = replace(_message(kind, item, place), place=index)
+            said, reasoned = replace(said, reasoned={call.id: reasoned for call in said.tool_calls}), ()
             if messages and messages[-1].role == said.role == "assistant":
                 said = _merged(messages.pop(), said)
             messages.append(said)
@@ -222,7 +228,36 @@ def _merged(first: RequestMessage, second: RequestMessage) -> RequestMessage:
         text=joined((first.text, second.text)),
         refusal=joined((first.refusal, second.refusal)),
         tool_calls=(*first.tool_calls, *second.tool_calls),
+        reasoned={**first.reasoned, **second.reasoned},
     )
+
+
+def _reasoned(item: Mapping[str, Any]) -> tuple[ProviderPart, ...]:
+    """Return encrypted reasoning as the caller has it; none for an item that has only its summary."""
+    content = item.get("encrypted_content")
+    if not isinstance(content, str) or not content:
+        return ()
+    summary = item.get("summary")
+    texts = [part.get("text") for part in (summary if isinstance(summary, list) else ()) if isinstance(part, Mapping)]
+    id = item.get("id")
+    said = {
+        # Many clients leave it out. litellm would make one up anew for each request, which no cache begins with.
+        "id": id if isinstance(id, str) and id else f"rs_{text_digest(content)[:32]}",
+        "type": "reasoning",
+        "summary": [{"type": "summary_text", "text": text} for text in texts if isinstance(text, str)],
+        "encrypted_content": content,
+    }
+    return (ProviderPart(provider="", kind="reasoning", data=json.dumps(said, ensure_ascii=False)),)
+
+
+def turn_of_item(id: Any) -> str:
+    """Return the turn that an item of a response is of, or an empty text."""
+    found = _ITEM.fullmatch(id) if isinstance(id, str) else None
+    return f"turn_{found[1]}" if found else ""
+
+
+def includes_encrypted(value: Any) -> bool:
+    return isinstance(value, list) and ENCRYPTED in value
 
 
 def _message(kind: Any, item: Mapping[str, Any], place: str) -> RequestMessage:

@@ -14,6 +14,7 @@ from mnesis_core.llm.parameters import Parameters, function_of
 from mnesis_core.messages import (
     ImagePart,
     Part,
+    ProviderPart,
     ReasoningPart,
     RefusalPart,
     StoredMessage,
@@ -51,6 +52,7 @@ class ResponseHead:
     request: Mapping[str, Any] = field(default_factory=dict)  # What the response repeats of its request.
     namespaces: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     freeform: frozenset[str] = frozenset()  # Names of custom tools.
+    shows_encrypted: bool = False  # Whether reasoning that its provider encrypted is asked for.
 
     @property
     def id(self) -> str:
@@ -141,6 +143,10 @@ class ResponseWriter:
             yield from self._close()
         for item in _ran_items(answered, self.head):
             yield from self._whole(item)
+        for content in answered.encrypted if self.head.shows_encrypted else ():
+            id = f"rs_{self.head.id.partition('_')[2]}_{self._number_of_items}"
+            about = {"id": id, "type": "reasoning", "summary": [], "status": "completed"}
+            yield from self._whole(about | {"encrypted_content": printable(content)})
         for call in answered.tool_calls:
             yield from self._call(call)
         self.response |= {"status": status, "usage": _usage(answered.usage), "error": read_failure(error)}
@@ -246,6 +252,14 @@ def read_response(head: ResponseHead, answered: Answered, error: MnesisError | N
     for _ in writer.end(answered, error):
         pass
     return writer.response
+
+
+def encrypted_in(part: Part) -> str:
+    """Return what a model encrypted of its reasoning, in the form of OpenAI's Responses, or an empty text."""
+    if not isinstance(part, ProviderPart) or part.kind != "reasoning":
+        return ""
+    content = written_json(part.data, dict).get("encrypted_content")
+    return content if isinstance(content, str) else ""
 
 
 def read_call(call: ToolCall, head: ResponseHead) -> Item:

@@ -59,6 +59,7 @@ from mnesis_core.text import decode_text, encode_text
 from mnesis_core.values import dataclass
 from sessions_app.database.tables import fetch, select_columns, time_of
 from sessions_app.models import USAGE_COLUMNS, ContextItem, Message, MessagePart, StreamJournal
+from sessions_app.ownership import owned_by
 from sessions_app.record import hub
 from sessions_app.record.branch_queries import STRETCHES_A_STATEMENT, in_stretches, rows_on
 from sessions_app.search.index import Text, texts_of_part, with_words
@@ -383,6 +384,14 @@ def seqs_on_path(session_id: str, path: Path | None, *, last_seq: int = END) -> 
 def load_message(message_id: str, *, session_id: str) -> StoredMessage:
     """:raises MessageNotFoundError: the session has no such message."""
     return load_messages_by_ids([message_id], session_id=session_id)[0]
+
+
+def find_reasoning(turn_ids: Collection[str], *, owner_id: int) -> list[ProviderPart]:
+    """Return what models encrypted of their reasoning in these turns of a person, as OpenAI's Responses do."""
+    rows = MessagePart.objects.filter(owned_by(owner_id, "session__"), message__turn_id__in=turn_ids)
+    rows = rows.filter(part_type=ProviderPart.type, session__deleted_at__isnull=True)
+    parts = [ProviderPart.read_label(label, content) for label, content in rows.values_list("label", "content")]
+    return [part for part in parts if part.kind == "reasoning"]
 
 
 def load_part(part_id: str, *, session_id: str) -> StoredPart:

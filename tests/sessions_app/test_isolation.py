@@ -27,6 +27,7 @@ from mnesis_core.errors import NotFound
 from mnesis_core.records import find_ids
 from mnesis_core.text import text_digest
 from sessions_app.llm import model_store, spending_store
+from sessions_app.models import Message
 from sessions_app.pages import branches as page_branches
 from sessions_app.pages import transcript
 from sessions_app.record import (
@@ -90,6 +91,7 @@ Ask = Callable[[Query, Person, Things], Any]
 BY_OWNER: dict[Query, Ask] = {
     session_queries.list_sessions: lambda ask, who, its: ask(owner_id=who.owner_id, query=SECRET),
     session_queries.load_line: lambda ask, who, its: ask(its.helper, owner_id=who.owner_id),
+    message_queries.find_reasoning: lambda ask, who, its: ask([_turn_of(its.message)], owner_id=who.owner_id),
     turn_queries.find_turn_of_part: lambda ask, who, its: ask(its.tool, owner_id=who.owner_id),
     session_queries.titles_of: lambda ask, who, its: ask([its.child], owner_id=who.owner_id),
     transcript.parent_titles: lambda ask, who, its: ask(
@@ -581,6 +583,10 @@ NOT_SCOPED: dict[Query, str] = {
     context.read_state: "reads the session that load_frame has loaded",
 }
 """Told nothing: why that is right."""
+
+
+def _turn_of(message_id: str) -> str:
+    return str(Message.objects.values_list("turn_id", flat=True).get(id=message_id))
 
 
 def _removed_at(session_id: str) -> int:

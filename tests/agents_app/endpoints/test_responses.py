@@ -7,19 +7,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from openai.types.responses import Response
 
 from agents_app.turns import lifecycle
 from mnesis_core.errors import ModelStreamBroken
-from mnesis_core.llm.interface import ToolCall
+from mnesis_core.llm.interface import ModelSpec, ToolCall
 from mnesis_core.providers.scripted import Step
+from mnesis_core.text import text_digest
 from sessions_app.database.threads import db
-from sessions_app.llm.model_store import create_key
+from sessions_app.llm.model_store import create_key, put_model
 from sessions_app.record.message_queries import load_messages
 from sessions_app.record.session_queries import list_sessions, load_session
 from sessions_app.record.turn_queries import list_turns
 from tests.support.material.drawings import drawing, image_part
 from tests.support.people.programs import Program
 from tests.support.people.story import spoken
+from tests.support.providers.caching_provider import CachingProvider
+from tests.support.providers.event_provider import EventProvider, responses
+from tests.support.providers.thinking_provider import Block, ThinkingProvider
 
 pytestmark = pytest.mark.usefixtures("no_connection_left")
 
@@ -341,3 +346,107 @@ async def test_no_items_are_added_while_a_turn_waits(script, program, bob):
     other = ResponsesProgram(await db(create_key, owner_id=bob.pk), PATH)
     for asking in (other.post(path, items=items), other.get(f"{path}/{one['output'][0]['id']}")):
         assert (await asking).json()["error"]["code"] == "SESSION_NOT_FOUND"
+
+
+WEATHER = {"type": "function", "name": "weather"}
+INCLUDED = {"include": ["reasoning.encrypted_content"], "tools": [WEATHER], "store": False}
+
+
+def reasoner(provider: CachingProvider, name: str = "openai/responses/gpt-5") -> None:
+    put_model(
+        ModelSpec(
+            alias="reasoner",
+            litellm_model=name,
+            api_base=provider.url,
+            context_window=50_000,
+            max_output_tokens=9_000,
+            entered_on_host=True,
+        )
+    )
+
+
+def blocks(number: int) -> list[Block]:
+    return [("text", "High.")] if number % 2 else [("think", "Which town?"), ("call", ("weather", {"town": "Kiel"}))]
+
+
+def result_of(output: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"type": "function_call_output", "call_id": output[-1]["call_id"], "output": "Rain"}
+
+
+async def asked_anew(program: ResponsesProgram, output: list[dict[str, Any]], **body: Any) -> dict[str, Any]:
+    """Ask as a client without a session does, which sends all that it has."""
+    history = [{"role": "user", "content": "Rain?"}, *output, result_of(output)]
+    history += [{"role": "assistant", "content": "Yes."}, {"role": "user", "content": "And the tide?"}]
+    return await program.respond(history, **{"model": "reasoner", **INCLUDED, **body})
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_encrypted_reasoning_goes_to_a_client_without_a_session_and_back_as_it_came(program, monkeypatch, stream):
+    monkeypatch.setenv("OPENAI_API_KEY", "key")
+    with ThinkingProvider(blocks) as provider:
+        await db(reasoner, provider)
+        asking = {"model": "reasoner", "input": [{"role": "user", "content": "Rain?"}], **INCLUDED}
+        if stream:
+            *told, last = await program.events(**asking)
+            one = last["response"]
+            assert [event["item"] for event in told if event["type"] == "response.output_item.done"] == one["output"]
+        else:
+            one = (await program.post(**asking)).json()
+        Response.model_validate(one)
+        thought, sealed, called = one["output"]
+        assert (thought["summary"][0]["text"], thought.get("encrypted_content")) == ("Which town?", None)
+        assert (sealed["type"], sealed["summary"], called["type"]) == ("reasoning", [], "function_call")
+        await asked_anew(program, one["output"])
+        [back] = [item for item in provider.requests[1]["input"] if item.get("type") == "reasoning"]
+        assert (back["encrypted_content"], back["summary"]) == (sealed["encrypted_content"], thought["summary"])
+    read = f"{PATH}/{one['id']}"
+    assert (await program.get(f"{read}?include[]=reasoning.encrypted_content")).json()["output"] == one["output"]
+    assert (await program.get(read)).json()["output"] == [thought, called]
+
+
+async def test_encrypted_reasoning_is_shown_on_request_only_and_never_invented(program, monkeypatch):
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+        monkeypatch.setenv(name, "key")
+    for model, asked in (("openai/responses/gpt-5", {"include": []}), ("anthropic/claude-sonnet-4-5", {})):
+        with ThinkingProvider(blocks) as provider:
+            await db(reasoner, provider, model)
+            given = {"model": "reasoner", "reasoning": {"effort": "high"}, **INCLUDED, **asked}
+            answered = await program.respond("Rain?", **given)
+        assert [item["type"] for item in answered["output"]] == ["reasoning", "function_call"]
+        assert "encrypted_content" not in json.dumps(answered)
+
+
+async def test_encrypted_reasoning_without_an_id_goes_back_as_the_client_has_it(program, monkeypatch, bob):
+    monkeypatch.setenv("OPENAI_API_KEY", "key")
+    other = ResponsesProgram(await db(create_key, owner_id=bob.pk), PATH)
+    with ThinkingProvider(blocks) as provider:
+        await db(reasoner, provider)
+        theirs = await other.respond("Rain?", model="reasoner", **INCLUDED)
+    text = {"type": "output_text", "text": "High.", "annotations": []}
+    about = {"id": "msg_1", "type": "message", "role": "assistant", "status": "completed"}
+    delta = {"type": "response.output_text.delta", "item_id": "msg_1", "content_index": 0, "delta": "High."}
+    said = list(responses(about | {"content": [text]}, between={0: [delta]}))
+    call_item = {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": "{}"}
+    sealed = {
+        "type": "reasoning",
+        "encrypted_content": "gAAA",
+        "summary": [{"type": "summary_text", "text": "Hm"}, 1],
+    }
+    hostile = [
+        sealed | {"summary": 3, "id": 5},
+        *({"type": "reasoning", "encrypted_content": bad} for bad in (["a"], "\ud800")),
+    ]
+    with EventProvider(lambda _: said) as provider:
+        await db(reasoner, provider)
+        await asked_anew(program, [sealed, call_item])
+        await asked_anew(program, [*hostile, call_item])
+        await asked_anew(program, [theirs["output"][1], call_item])
+        await asked_anew(
+            program, [sealed, {"role": "assistant", "content": "Hm."}, {"role": "user", "content": "?"}, call_item]
+        )
+    backs = [[item for item in body["input"] if item.get("type") == "reasoning"] for body in provider.requests]
+    named = {"id": f"rs_{text_digest('gAAA')[:32]}"}
+    assert backs[0] == [sealed | named | {"summary": sealed["summary"][:1]}]
+    assert backs[1] == [named | {"type": "reasoning", "encrypted_content": "gAAA", "summary": []}]
+    assert backs[2] == [{name: theirs["output"][1][name] for name in ("id", "type", "summary", "encrypted_content")}]
+    assert backs[3] == []

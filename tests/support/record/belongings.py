@@ -16,7 +16,7 @@ from compaction_app.facts.remember import hold_fact
 from files_app.given_store import keep_project_file
 from files_app.store import store_file_reference
 from mnesis_core.facts import HeldFor
-from mnesis_core.messages import DataPart, FileRefPart, Message, TextPart, ToolPart
+from mnesis_core.messages import DataPart, FileRefPart, Message, ProviderPart, TextPart, ToolPart
 from mnesis_core.network.sharing import Audience
 from mnesis_core.records import FORK, SUB_AGENT, MessageEnd, Thumb, UsageRecord, new_id
 from mnesis_core.turns.inbox import Draft, Hosting
@@ -155,7 +155,11 @@ def _beside_sessions(owner_id: int) -> dict[str, str]:
 def _said(session_id: str) -> tuple[str, str]:
     """Two turns; returns the ids of the last answer and of its tool call."""
     add_turn(session_id, SECRET)
-    answer = (TextPart(text=SECRET), tool_part(SECRET), DataPart(label="x:y", text=SECRET), FileRefPart(file_id=SECRET))
+    sealed = ProviderPart(provider="openai", kind="reasoning", data=SECRET)
+    answer = (
+        *(TextPart(text=SECRET), tool_part(SECRET)),
+        *(DataPart(label="x:y", text=SECRET), FileRefPart(file_id=SECRET), sealed),
+    )
     _, message = add_turn(session_id, SECRET, *answer)
     return message, message_queries.find_part_of_call(session_id, "c1")
 
