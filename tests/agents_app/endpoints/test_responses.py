@@ -261,6 +261,7 @@ BAD_ITEMS = (
 )
 
 
+@pytest.mark.slow
 async def test_items_are_added_without_asking_a_model(script, program, alice):
     script(Step(text="They turn at six."))
     made = (await program.post("/v1/conversations", items=[{"role": "user", "content": "nul \x00 lone \ud800"}])).json()
@@ -380,7 +381,7 @@ async def asked_anew(program: ResponsesProgram, output: list[dict[str, Any]], **
     return await program.respond(history, **{"model": "reasoner", **INCLUDED, **body})
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("stream", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["whole", "streamed"])
 async def test_encrypted_reasoning_goes_to_a_client_without_a_session_and_back_as_it_came(program, monkeypatch, stream):
     monkeypatch.setenv("OPENAI_API_KEY", "key")
     with ThinkingProvider(blocks) as provider:
@@ -404,6 +405,7 @@ async def test_encrypted_reasoning_goes_to_a_client_without_a_session_and_back_a
     assert (await program.get(read)).json()["output"] == [thought, called]
 
 
+@pytest.mark.slow
 async def test_encrypted_reasoning_is_shown_on_request_only_and_never_invented(program, monkeypatch):
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
         monkeypatch.setenv(name, "key")
@@ -416,6 +418,7 @@ async def test_encrypted_reasoning_is_shown_on_request_only_and_never_invented(p
         assert "encrypted_content" not in json.dumps(answered)
 
 
+@pytest.mark.slow
 async def test_encrypted_reasoning_without_an_id_goes_back_as_the_client_has_it(program, monkeypatch, bob):
     monkeypatch.setenv("OPENAI_API_KEY", "key")
     other = ResponsesProgram(await db(create_key, owner_id=bob.pk), PATH)
