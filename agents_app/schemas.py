@@ -40,6 +40,7 @@ MOST_LABELS, LABEL_CHARACTERS = 64, 200
 Word = Annotated[str, Field(max_length=LABEL_CHARACTERS)]
 ProjectId = Annotated[str, Field(max_length=100)]
 Key = Annotated[str, Field(min_length=1, max_length=200)]
+FileIds = Annotated[list[str], Field(max_length=50)]  # files of the session that go with a message
 Labels = Annotated[dict[Word, Word], Field(max_length=MOST_LABELS)]  # read whole with each session of a list
 
 
@@ -87,6 +88,16 @@ class SessionPatch(Schema):
     """An empty text takes the session out of its project."""
 
 
+def read_said(message: str | None, parts: list[dict[str, Any]] | None) -> tuple[str, tuple[SentPicture, ...]]:
+    """Return the text and the pictures of a message that is a text or parts.
+
+    :raises InvalidRequest: there are a message and parts, or neither, or a part is neither text nor picture.
+    """
+    if (message is None) == (parts is None):
+        raise InvalidRequest("send either message or parts", field="message")
+    return read_content(message if parts is None else parts, field="parts", may_show=True)
+
+
 class MessageIn(Schema):
     """A user's message, as a text or as OpenAI's parts: ``text``, ``image_url`` and ``file`` as data: URLs, and ``input_audio``."""
 
@@ -95,13 +106,8 @@ class MessageIn(Schema):
     idempotency_key: Key | None = None
 
     def said(self) -> tuple[str, tuple[SentPicture, ...]]:
-        """Return the text and the pictures.
-
-        :raises InvalidRequest: there are a message and parts, or neither, or a part is neither text nor picture.
-        """
-        if (self.message is None) == (self.parts is None):
-            raise InvalidRequest("send either message or parts", field="message")
-        return read_content(self.message if self.parts is None else self.parts, field="parts", may_show=True)
+        """:raises InvalidRequest: as ``read_said``"""
+        return read_said(self.message, self.parts)
 
 
 class CallersToolIn(Schema):
@@ -159,8 +165,7 @@ class TurnStartIn(MessageIn):
     on_doom_loop: Literal["continue", "stop"] | None = None
     parameters: ParametersIn = ParametersIn()
     host_mode: StrictBool | None = None  # whether the session takes messages of peers from now on; null: no change
-    # Ids of files of the session that go with the message.
-    files: Annotated[list[str], Field(max_length=50)] = []
+    files: FileIds = []
     model: str = ""  # asked this turn in place of the session's model; empty: the session's
     # The message that this one continues, or "root"; null: the last one of the chosen branch. Without a message, what a
     # user said there is answered again.

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from agents_app.endpoints.jsonrpc import METHODS, write
 from agents_app.maps import service
 from agents_app.maps.api import AgenticMapIn, MapIn
-from agents_app.schemas import InboxIn
+from agents_app.schemas import FileIds, InboxIn, read_said
 from agents_app.tools.memory import reading
 from agents_app.tools.memory.grepping import tokens_for
 from agents_app.tools.memory.reach import find_own
@@ -33,6 +33,7 @@ from files_app.queries import MOST_HITS
 from mnesis_core.errors import InvalidRequest, MnesisError, NotFound, ToolNotFoundError
 from mnesis_core.facts import LONGEST_SUBJECT
 from mnesis_core.files.lines import Mode as LineMode
+from mnesis_core.files.pictures import SentPicture
 from mnesis_core.maps.values import OperatorKind
 from mnesis_core.records import TurnRecord
 from mnesis_core.search.ranking import LONGEST_QUESTION
@@ -70,6 +71,13 @@ WaitSeconds = Annotated[
 ]
 SessionId = Annotated[str, Field(description="The id of a session (sess_…).")]
 Message = Annotated[str, Field(description="What to say to the model of the session.")]
+Parts = Annotated[
+    list[dict[str, Any]] | None,
+    Field(
+        description="In place of message, the parts of one in the form of OpenAI's Chat Completions: text, and image_url, "
+        "file (a PDF) and input_audio with their bytes in Base64."
+    ),
+]
 # The parameter is named as in the session's own tools; REST's name for it, ``q``, is accepted too.
 Pattern = Annotated[str, Field(min_length=1, max_length=1_000, alias="pattern")]
 
@@ -78,7 +86,8 @@ class Run(Schema):
     """A new session and its first message."""
 
     model_config = ConfigDict(extra="forbid")
-    message: Message
+    message: Message = ""
+    parts: Parts = None
     assistant: Annotated[
         str, Field(max_length=100, description="The id of an assistant (asst_…) that the session begins with.")
     ] = ""
@@ -96,7 +105,11 @@ class Resume(Schema):
 
     model_config = ConfigDict(extra="forbid")  # such as another assistant: a session keeps the one that it began with
     session_id: SessionId
-    message: Annotated[str, Field(description="What to say; empty: only wait for the newest turn.")] = ""
+    message: Annotated[
+        str, Field(description="What to say; empty, without parts and files: only wait for the newest turn.")
+    ] = ""
+    parts: Parts = None
+    files: Annotated[FileIds, Field(description="Ids of files (file_…) of the session that go with the message.")] = []
     wait_seconds: WaitSeconds = 120
 
 
@@ -217,13 +230,15 @@ def _publish(name: str, method: str, params: type[BaseModel], description: str) 
 @_tool("mnesis_run", result=AnswerOut, writes=True)
 async def run(caller: Caller, asked: Run) -> Any:
     """Start a session with a language model and wait for its answer. The whole conversation is kept."""
+    message, pictures = _said(asked)
     _, started = await lifecycle.begin_session(
         owner=caller.user,
         assistant_id=asked.assistant,
         model=asked.model,
         title=asked.title,
         system_prompt=asked.system_prompt,
-        message=asked.message,
+        message=message,
+        pictures=pictures,
         host_mode=bool(asked.host),
         peer_name=asked.host,
     )
@@ -234,8 +249,11 @@ async def run(caller: Caller, asked: Run) -> Any:
 async def resume(caller: Caller, asked: Resume) -> Any:
     """Go on with a session and wait for the answer; without a message, for that of its newest turn."""
     session = await db(find_session, asked.session_id, owner_id=caller.owner_id)
-    if asked.message:
-        started = await lifecycle.start_turn(session.id, owner_id=caller.owner_id, message=asked.message)
+    if asked.message or asked.files or asked.parts is not None:
+        message, pictures = _said(asked)
+        started = await lifecycle.start_turn(
+            session.id, owner_id=caller.owner_id, message=message, pictures=pictures, files=asked.files
+        )
         return await _answer(started.turn, caller, asked.wait_seconds)
     turns = await db(list_turns, session.id, limit=1)
     if not turns:
@@ -325,6 +343,12 @@ def read(caller: Caller, asked: Read) -> str:
     """Read the original of a message, a part or tool output, a file or a summary, as it was written."""
     found = find_own(asked.id, owner_id=caller.owner_id)
     return reading.read(found, offset=asked.offset, limit=asked.limit, first_line=asked.first_line)
+
+
+def _said(asked: Run | Resume) -> tuple[str, tuple[SentPicture, ...]]:
+    # Models send empty texts for what they leave out.
+    is_in_parts = asked.parts is not None and not asked.message
+    return read_said(None if is_in_parts else asked.message, asked.parts)
 
 
 async def _run_map(asked: LlmMap | AgenticMap, kind: OperatorKind, caller: Caller) -> str:

@@ -30,6 +30,7 @@ from mnesis_core.config import Config, layered
 from mnesis_core.errors import (
     DeletionNotPermitted,
     InvalidRequest,
+    MnesisError,
     SessionInTrash,
     SessionNotRunning,
     SessionTemporary,
@@ -366,13 +367,22 @@ def _check_title(title: str, limit: int) -> None:
 
 
 async def begin_session(
-    *, owner: AbstractBaseUser, message: str, **values: Any
+    *, owner: AbstractBaseUser, message: str, pictures: Sequence[SentPicture] = (), **values: Any
 ) -> tuple[SessionRecord, claim.StartedTurn]:
     """Do as ``create_session`` and ``start_turn`` do; when either is refused, neither the session nor the turn is there."""
     with runner.permit(owner.pk):
-        session = await db(create_session, owner=owner, first_message=message, **values)
-        more = await _given_files(session)
-        return session, await _start(claim.claim_turn, session.id, owner_id=owner.pk, message=message, more_files=more)
+        first_message = None if pictures and not message else message
+        session = await db(create_session, owner=owner, first_message=first_message, **values)
+        said: dict[str, Any] = {"owner_id": owner.pk, "message": message}
+        try:
+            if pictures:
+                said["files"] = await work(_keep_pictures, session.id, pictures, owner_id=owner.pk)
+                await claim.wait_until_explored(session.id, said["files"], owner_id=owner.pk)
+            said["more_files"] = await _given_files(session)
+            return session, await _start(claim.claim_turn, session.id, **said)
+        except MnesisError:
+            await db(discard_session, session.id, owner_id=owner.pk)
+            raise
 
 
 async def _given_files(session: SessionRecord) -> list[str]:

@@ -17,6 +17,7 @@ from agents_app.endpoints.mcp_server import always, make_server
 from compaction_app.queries import list_summaries
 from files_app.intake import explore_file, keep_file
 from files_app.queries import find_file_by_path
+from mnesis_core.messages import FileRefPart
 from mnesis_core.providers.scripted import Step
 from mnesis_core.records import SessionRecord
 from mnesis_core.text import printable
@@ -24,8 +25,9 @@ from sessions_app.assistants import assistant_store
 from sessions_app.database.threads import db
 from sessions_app.record.message_queries import load_messages
 from sessions_app.record.session_queries import load_session
+from tests.support.material.drawings import document, drawing, file_part, image_part
 from tests.support.people.cast import caller_of
-from tests.support.people.story import say
+from tests.support.people.story import say, spoken
 from tests.support.record.inspected import add_session, add_turn, tool_part
 from tests.support.record.sample_record import HOSTILE, Sample, make_sample
 from tests.support.record.trees import make_tree
@@ -120,6 +122,49 @@ async def test_it_runs_a_session_with_an_assistant_which_the_session_keeps(alice
     assert model.requests[0].payload["messages"][0]["content"] == "Speak of boats."
     assert [found["code"] for found in refused] == ["INVALID_REQUEST", "INVALID_REQUEST"]
     assert "assistant: " in refused[0]["message"]
+
+
+@pytest.mark.slow
+async def test_pictures_documents_and_files_go_with_a_message(alice: User, script: Any) -> None:
+    script("A gradient.", "A page.", "A table.")
+    ask = {"type": "text", "text": "What is this?"}
+    async with agent(alice) as client:
+        first = await use(client, "mnesis_run", parts=[ask, image_part(drawing())])
+        session_id = first["session_id"]
+        table = await db(
+            keep_file, session_id, owner_id=alice.pk, path="tides.csv", chunks=[b"time,metres\n03:10,4.1\n"]
+        )
+        await use(client, "mnesis_resume", session_id=session_id, message="", parts=[file_part(document("A page"))])
+        await use(client, "mnesis_resume", session_id=session_id, message="And this?", files=[table.id])
+    asked = [said for said in await db(load_messages, session_id) if said.role == "user"]
+    given = [[stored.part.file_type for stored in said.parts if isinstance(stored.part, FileRefPart)] for said in asked]
+    assert given == [["image"], ["pdf"], []]
+    assert [spoken(said) for said in asked[:2]] == ["What is this?", ""]
+    assert spoken(asked[2]).startswith("And this?\n[FILE: tides.csv]")
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        ({"parts": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}]}, "INVALID_PICTURE"),
+        ({"parts": [image_part(drawing(400, 300)[:300])]}, "INVALID_PICTURE"),
+        ({"parts": [{"type": "\ud800\0"}]}, "INVALID_REQUEST"),
+        ({"parts": []}, "INVALID_REQUEST"),
+        ({"parts": [], "message": "Hello"}, "INVALID_REQUEST"),
+        ({}, "INVALID_REQUEST"),
+    ],
+)
+async def test_a_first_message_that_cannot_be_read_leaves_no_session(alice: User, said: Any, code: str) -> None:
+    async with agent(alice) as client:
+        assert (await error(client, "mnesis_run", **said))["code"] == code
+        assert (await use(client, "mnesis_sessions", archived=None))["items"] == []
+
+
+async def test_a_file_of_another_session_goes_with_no_message(alice: User, session: SessionRecord) -> None:
+    other = await db(keep_file, None, owner_id=alice.pk, path="a.csv", chunks=[b"a,b\n1,2\n"])
+    async with agent(alice) as client:
+        found = await error(client, "mnesis_resume", session_id=session.id, message="And this?", files=[other.id])
+    assert found["code"] == "FILE_NOT_FOUND"
 
 
 async def test_who_does_not_want_to_wait_comes_back_for_the_answer(alice: User, script: Any) -> None:
