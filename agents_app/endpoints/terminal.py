@@ -10,7 +10,8 @@ import signal
 import sys
 from argparse import ArgumentParser
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,6 +20,7 @@ from django.core.management.base import CommandError
 from agents_app.schemas import DecisionIn
 from agents_app.turns import lifecycle
 from agents_app.turns.runner import runner
+from files_app.intake import CHUNK_BYTES, chunks_of, keep_file
 from mnesis_core.errors import InvalidRequest, MnesisError, SessionNotRunning, TurnCancelled
 from mnesis_core.events import EventType
 from mnesis_core.messages import ToolPart, ToolState
@@ -45,6 +47,10 @@ class EndpointCommand(RecordCommand):
     def add_common(self, parser: ArgumentParser) -> None:
         parser.add_argument("--user", help="whose sessions (default: the first administrator)")
         parser.add_argument("--json", action="store_true", dest="as_json", help="print JSON, errors too")
+
+    def add_files(self, parser: ArgumentParser) -> None:
+        told = "a file that goes with the message, such as a picture or a PDF; give it again for another"
+        parser.add_argument("--file", metavar="PATH", action="append", default=[], dest="files", help=told)
 
     def execute(self, *args: Any, **options: Any) -> str | None:
         """Run, and turn any error into an exit status and a line on standard error.
@@ -99,15 +105,18 @@ def failed(error: MnesisError) -> CommandError:
     return CommandError(show_invisible(f"{error.code}: {error.message}"), returncode=error.exit_status)
 
 
-def read_message(words: Sequence[str], source: IO[str] | None = None) -> str:
+def read_message(words: Sequence[str], source: IO[str] | None = None, *, may_be_silent: bool = False) -> str:
     """Return the message of a command's words; ``-``, or no word at all, stands for what is piped in.
 
+    :param may_be_silent: whether the message may be empty at a terminal, where files say what there is to say
     :raises InvalidRequest: there is neither a word nor a pipe.
     """
     source = source or sys.stdin
     if words and PIPED not in words:
         return " ".join(words)
     if source.isatty():
+        if may_be_silent and not words:
+            return ""
         raise InvalidRequest("Say something: as an argument, or piped into this command.", field="message")
     said = [" ".join(word for word in words if word != PIPED), source.read()]
     return "\n\n".join(text for text in said if text.strip())
@@ -124,17 +133,37 @@ def opened(path: str) -> Iterator[IO[bytes]]:
         return
     try:
         file = Path(path).open("rb")  # noqa: SIM115 - closed below; what is done with it may fail otherwise
-    except OSError as problem:
-        raise InvalidRequest(f"{path} cannot be read: {problem.strerror}", field="path") from None
+    except (OSError, ValueError) as problem:  # ValueError: it is no path at all
+        reason = problem.strerror if isinstance(problem, OSError) else "it is not a path"
+        raise InvalidRequest(f"{path} cannot be read: {reason}", field="path") from None
     with file:
         yield file
 
 
-def starting(session_id: str, owner_id: int, message: str) -> Begin:
+def keep_attached(session_id: str, paths: Sequence[str], *, owner_id: int) -> list[str]:
+    """Keep files of this machine that go with a message of a session, and return their ids.
+
+    :raises InvalidRequest: there are too many, or one cannot be opened, or is empty. Nothing is kept then.
+    :raises MnesisError: see ``keep_file``
+    """
+    lifecycle.check_count(paths, "file")
+    ids = []
+    with ExitStack() as stack:
+        sources = {path: stack.enter_context(opened(path)) for path in paths}
+        beginnings = {path: source.read(CHUNK_BYTES) for path, source in sources.items()}
+        if empty := next((path for path, beginning in beginnings.items() if not beginning), None):
+            raise InvalidRequest(f"{empty} is empty", field="file")
+        for path, source in sources.items():
+            chunks = chain([beginnings[path]], chunks_of(source))
+            ids.append(keep_file(session_id, owner_id=owner_id, path=path, chunks=chunks).id)
+    return ids
+
+
+def starting(session_id: str, owner_id: int, message: str, files: Sequence[str] = ()) -> Begin:
     """Return what starts a turn, for ``watch``; it raises as ``lifecycle.start_turn`` does."""
 
     async def begin() -> TurnRecord:
-        return (await lifecycle.start_turn(session_id, owner_id=owner_id, message=message)).turn
+        return (await lifecycle.start_turn(session_id, owner_id=owner_id, message=message, files=files)).turn
 
     return begin
 

@@ -428,7 +428,7 @@ async def start_turn(
         await db(get_spec, options.model, user_id=owner_id)
     if pictures:
         files = [*files, *await work(_keep_pictures, session_id, pictures, owner_id=owner_id, model=options.model)]
-    _check_count(files, "files")
+    check_count(files, "files")
     if files:
         await claim.wait_until_explored(session_id, files, owner_id=owner_id)
     more = [] if message is None else await _given_files(await db(load_session, session_id, owner_id=owner_id))
@@ -447,13 +447,14 @@ async def start_turn(
         )
 
 
-def _check_count(files: Sequence[Any], field: str) -> None:
+def check_count(files: Sequence[Any], field: str) -> None:
+    """:raises InvalidRequest: there are more files than a message may have."""
     if len(files) > claim.MOST_FILES:
         raise InvalidRequest(gettext_noop("a message may have %(most)s files"), {"most": claim.MOST_FILES}, field=field)
 
 
 def _keep_pictures(session_id: str, pictures: Sequence[SentPicture], *, owner_id: int, model: str = "") -> list[str]:
-    _check_count(pictures, "parts")
+    check_count(pictures, "parts")
     alias = model or load_session(session_id, owner_id=owner_id).model
     return keep_pictures(session_id, pictures, owner_id=owner_id, spec=get_spec_to_read(alias))
 

@@ -30,21 +30,30 @@ class Command(terminal.EndpointCommand):
         parser.add_argument("--title", default="")
         parser.add_argument("--system-prompt", default="")
         parser.add_argument("--host", metavar="NAME", default="", help="stay alive for messages of peers, by this name")
+        self.add_files(parser)
         self.add_common(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        user, message = find_user(options["user"]), terminal.read_message(options["message"])
+        user, paths = find_user(options["user"]), options["files"]
+        message = terminal.read_message(options["message"], may_be_silent=bool(paths))
         session = lifecycle.create_session(
             owner=user,
             assistant_id=options["assistant"],
             model=options["model"],
             title=options["title"],
             system_prompt=options["system_prompt"],
-            first_message=message,
+            first_message=None if paths and not message else message,
             host_mode=bool(options["host"]),
             peer_name=options["host"],
         )
-        self.turn(session.id, user.pk, terminal.starting(session.id, user.pk, message), as_json=options["as_json"])
+        try:
+            files = terminal.keep_attached(session.id, paths, owner_id=user.pk)
+        except MnesisError:
+            lifecycle.discard_session(session.id, owner_id=user.pk)
+            raise
+        self.turn(
+            session.id, user.pk, terminal.starting(session.id, user.pk, message, files), as_json=options["as_json"]
+        )
 
     def turn(self, session_id: str, owner_id: int, begin: terminal.Begin, *, as_json: bool) -> None:
         """Run one turn at the terminal, with questions where a person must decide.

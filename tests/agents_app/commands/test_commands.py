@@ -9,6 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,13 +20,16 @@ from agents_app.endpoints.terminal import read_message, watch
 from agents_app.tools.registry import ToolContext, tool
 from agents_app.turns import lifecycle
 from files_app.intake import explore_file
+from files_app.queries import list_files
 from mnesis_core.errors import InvalidRequest, ModelUnreachable
 from mnesis_core.llm.interface import ToolCall
 from mnesis_core.providers.scripted import Step
 from mnesis_core.records import SessionRecord, TurnRecord
 from sessions_app.assistants import assistant_store
+from sessions_app.conf import site_config
 from sessions_app.record.message_queries import load_messages
 from sessions_app.record.session_queries import list_sessions, load_session
+from tests.support.material.drawings import document, drawing
 from tests.support.people.story import spoken
 from tests.support.record.trees import make_tree
 
@@ -139,6 +143,60 @@ def test_a_fault_has_the_exit_status_of_the_registry(
     assert (json.loads(output)["error"]["code"], found) == (code, status)
 
 
+@pytest.mark.slow
+def test_files_go_with_a_message(alice: User, script: Any, tmp_path: Path) -> None:
+    script("A gradient.", "A page and a table.")
+    picture, page, table = (tmp_path / name for name in ("a.png", "a.pdf", "a.csv"))
+    picture.write_bytes(drawing())
+    page.write_bytes(document("A page"))
+    table.write_text("time,metres\n03:10,4.1\n")
+    assert run("run", "What is this?", "--file", str(picture))[2] == 0
+    assert run("resume", "last", "And these?", "--file", str(page), "--file", str(table))[2] == 0
+    [session] = list_sessions(owner_id=alice.pk, archived=None, limit=10)
+    first, _, second, _ = load_messages(session.id)
+    assert [stored.part.type for stored in first.parts] == ["text", "file_ref"]
+    assert [stored.part.type for stored in second.parts] == ["text", "file_ref", "text"]
+    assert "03:10,4.1" in spoken(second)
+    assert [file.path for file in list_files(owner_id=alice.pk)] == [str(table), str(page), str(picture)]
+
+
+@pytest.fixture
+def small_files(settings: Any, tmp_path: Path) -> Iterator[None]:
+    config = tmp_path / "mnesis.toml"
+    config.write_text("[files]\nlargest_bytes = 50\n")
+    settings.MNESIS = {**settings.MNESIS, "CONFIG_FILE": str(config)}
+    site_config.cache_clear()
+    yield
+    site_config.cache_clear()
+
+
+@pytest.mark.usefixtures("small_files")
+@pytest.mark.parametrize("words", [("run", "Look"), ("resume", "last", "Look")])
+def test_a_file_that_cannot_go_with_a_message_is_refused(
+    alice: User, session: SessionRecord, words: tuple[str, ...], tmp_path: Path, subtests: Any
+) -> None:
+    (tmp_path / "empty.png").touch()
+    (tmp_path / "large.txt").write_text("x" * 51)
+    (tmp_path / "good.txt").write_text("x")
+    faults = dict.fromkeys(("none.png", ".", "a\0", "\ud800"), "cannot be read")
+    for name, told in {**faults, "empty.png": "is empty", "large.txt": "larger than the 50 bytes"}.items():
+        with subtests.test(name):
+            paths = ("--file", f"{tmp_path}/good.txt", "--file", f"{tmp_path}/{name}")
+            output, errors, status = run(*words, *paths)
+            code = "REQUEST_TOO_LARGE" if name == "large.txt" else "INVALID_REQUEST"
+            assert (output, status) == ("", 2)
+            assert f"{code}: " in errors
+            assert told in errors
+            assert json.loads(run(*words, "--json", *paths)[0])["error"]["code"] == code
+            assert [found.id for found in list_sessions(owner_id=alice.pk, archived=None)] == [session.id]
+            assert load_messages(session.id) == []
+
+
+def test_a_message_may_have_so_many_files(alice: User, session: SessionRecord) -> None:
+    _, errors, status = run("run", "Look", *(["--file", os.devnull] * 51))
+    assert (status, "a message may have 50 files" in errors) == (2, True)
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -248,6 +306,7 @@ def test_a_message_may_be_piped_in(alice: User) -> None:
 def test_nothing_said_at_a_terminal_is_a_mistake(typing: Any) -> None:
     with pytest.raises(InvalidRequest, match="Say something"):
         read_message([])
+    assert read_message([], may_be_silent=True) == ""
 
 
 def test_a_person_is_asked_at_the_terminal(demolisher: SessionRecord, script: Any, typing: Any) -> None:
