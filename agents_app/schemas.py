@@ -99,7 +99,10 @@ def read_said(message: str | None, parts: list[dict[str, Any]] | None) -> tuple[
 
 
 class MessageIn(Schema):
-    """A user's message, as a text or as OpenAI's parts: ``text``, ``image_url`` and ``file`` as data: URLs, and ``input_audio``."""
+    """A user's message, as a text or as OpenAI's parts.
+
+    Those are ``text``, ``input_audio``, and ``image_url`` and ``file`` with data: URLs or addresses.
+    """
 
     message: str | None = None
     parts: list[dict[str, Any]] | None = None

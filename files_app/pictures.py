@@ -113,7 +113,7 @@ def keep_portrait(chunks: Iterable[bytes]) -> str:
 
 def size_documents(sent: Iterable[SentPicture], rule: PictureRule) -> dict[str, int]:
     """Return the tokens of the first PDFs and recordings among what was sent, by name; nothing is kept."""
-    documents = {one.name: one for one in sent if kind_of(one.media_type) != PICTURE_KIND}
+    documents = {one.name: one for one in sent if one.data and kind_of(one.media_type) != PICTURE_KIND}
     found = {}
     for one in list(documents.values())[:MOST_PICTURES]:
         with tempfile.NamedTemporaryFile() as file:

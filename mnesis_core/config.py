@@ -250,6 +250,10 @@ class FileConfig:
     import_bytes: int = bounded(500_000_000, 0, 2**40)  # Of the files of one import, as they are sent.
     import_unpacked_bytes: int = bounded(2_000_000_000, 0, 2**42)
     wait_seconds: float = bounded(20.0, 0, 600)  # How long a turn waits for the exploration of a file that it is given.
+    # Whether pictures and PDFs that a request names by their addresses are fetched, and how long that may take for all of a
+    # request. Only the site's values count.
+    fetch_addresses: bool = True
+    fetch_seconds: float = bounded(30.0, 0.1, 600)
     exploration_seconds: float = bounded(60.0, 0.1, 3_600)
     # Address space: some libraries reserve much more than they use.
     exploration_memory_bytes: int = bounded(2_147_483_648, 268_435_456, 2**40)

@@ -99,6 +99,10 @@ class RemotePicture(InvalidRequest):
     """Pictures and documents are not fetched from other addresses. Send the bytes: as a data: URL, or as a file of the session."""
 
 
+class PictureNotFetched(InvalidRequest):
+    """The picture or document cannot be fetched from its address. Check the address, or send the bytes: as a data: URL, or as a file of the session."""
+
+
 class RequestTimeout(InvalidRequest):
     """The request's body arrived too slowly. Send it again over a faster connection, or in smaller pieces."""
 

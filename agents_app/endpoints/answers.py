@@ -21,6 +21,7 @@ from pydantic import BaseModel, ModelWrapValidatorHandler, ValidationInfo, model
 from agents_app.turns import lifecycle
 from agents_app.turns.claim import StartedTurn, ToolResult
 from agents_app.turns.defaults import assistant_named, model_in_session
+from files_app.fetching import fetch_pictures
 from files_app.queries import load_file_references, read_of_session
 from mnesis_core import errors
 from mnesis_core.config import layered
@@ -58,8 +59,10 @@ from mnesis_core.turns.requests import (
     known_from,
     pieces_of,
     sources_in,
+    with_pictures,
 )
 from mnesis_core.turns.responses import encrypted_in
+from sessions_app.assistants.assistant_store import PREFIX
 from sessions_app.conf import get_spec, users_are_sessions
 from sessions_app.database.threads import db, work
 from sessions_app.live import STREAMED, Frame, Viewer, follow, make_check
@@ -107,7 +110,13 @@ async def ask(
     :raises MnesisError: as ``lifecycle.create_session``, ``start_turn`` and ``answer_tools`` do.
     :raises InvalidRequest: nothing in the request can be answered, or the session has another model.
     """
-    session, request, diff, is_nameless = await db(_find_place, request, owner, idempotency_key)
+    found, request, diff = await db(_find_place, request, owner, idempotency_key)
+    if any(picture.url for picture in diff.sent):
+        diff = with_pictures(diff, dict(zip(diff.sent, await fetch_pictures(diff.sent), strict=True)))
+    session = await db(_make_session, request, diff, owner, idempotency_key) if found is None else found
+    request = replace(request, model=session.model if request.model.startswith(PREFIX) else request.model)
+    # A nameless session was made for this very request, and no later one finds it without its id.
+    is_nameless = found is None and not _name_of(request, idempotency_key)
     if diff.results:
         return replace(await _answer_tools(session, diff, viewer), is_json=is_json_format(request.parameters))
     try:
@@ -171,11 +180,8 @@ async def follow_thinking(asked: RunningAnswer) -> AsyncIterator[ThinkingPiece]:
 
 def _find_place(
     request: CompletionRequest, owner: AbstractBaseUser, key: str | None
-) -> tuple[SessionRecord, CompletionRequest, RequestDiff, bool]:
-    """Return the session of a request, the request with its model, what of it is new there, and whether the session is nameless.
-
-    A nameless session was made for this very request, and no later one finds it without its id.
-    """
+) -> tuple[SessionRecord | None, CompletionRequest, RequestDiff]:
+    """Return the session of a request if there is one, the request with its model, and what of it is new there."""
     session = _find_session(request, owner, key)
     if session is not None:
         request = replace(request, model=model_in_session(request.model, session))
@@ -186,14 +192,20 @@ def _find_place(
             known = known_from(recent)
         else:  # a request without answers is new whatever the record says
             known = Known(is_empty=session.message_seq == 0)
-        return session, request, diff_request(request.messages, known), False
+        return session, request, diff_request(request.messages, known)
     diff = diff_request(request.messages, Known())
     if diff.results:
         raise errors.ToolCallNotFoundError("nothing waits for this result", tool_call_id=diff.results[0].tool_call_id)
+    return None, request, diff
+
+
+def _make_session(
+    request: CompletionRequest, diff: RequestDiff, owner: AbstractBaseUser, key: str | None
+) -> SessionRecord:
     assistant = assistant_named(request.model, user_id=owner.pk)
     name, is_one_turn = _name_of(request, key), not request.session and not _is_users(request)
     try:
-        made = lifecycle.create_session(
+        return lifecycle.create_session(
             owner=owner,
             model="" if assistant else request.model,
             assistant_id=assistant.id if assistant else "",
@@ -210,8 +222,7 @@ def _find_place(
         found = _find_session(request, owner, key)
         if found is None:
             raise
-        made = found
-    return made, replace(request, model=made.model) if assistant else request, diff, not name
+        return found
 
 
 def _find_session(request: CompletionRequest, owner: AbstractBaseUser, key: str | None) -> SessionRecord | None:

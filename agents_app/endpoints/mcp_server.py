@@ -75,7 +75,7 @@ Parts = Annotated[
     list[dict[str, Any]] | None,
     Field(
         description="In place of message, the parts of one in the form of OpenAI's Chat Completions: text, and image_url, "
-        "file (a PDF) and input_audio with their bytes in Base64."
+        "file (a PDF) and input_audio with their bytes in Base64, or the first two with an address."
     ),
 ]
 # The parameter is named as in the session's own tools; REST's name for it, ``q``, is accepted too.

@@ -23,6 +23,7 @@ from agents_app.turns.leaving import hide_session
 from agents_app.turns.runner import runner
 from agents_app.turns.transactions import TurnEnd
 from compaction_app.facts.copies import copy_facts
+from files_app.fetching import fetch_pictures
 from files_app.given_store import refer_to_given_files
 from files_app.pictures import keep_pictures
 from files_app.queries import find_media_type, load_file_reference
@@ -370,6 +371,7 @@ async def begin_session(
     *, owner: AbstractBaseUser, message: str, pictures: Sequence[SentPicture] = (), **values: Any
 ) -> tuple[SessionRecord, claim.StartedTurn]:
     """Do as ``create_session`` and ``start_turn`` do; when either is refused, neither the session nor the turn is there."""
+    pictures = await fetch_pictures(pictures)
     with runner.permit(owner.pk):
         first_message = None if pictures and not message else message
         session = await db(create_session, owner=owner, first_message=first_message, **values)
@@ -417,16 +419,16 @@ async def start_turn(
         Without a message, what a user said there is answered again
     :raises MessageNotFoundError, FileReferenceNotFoundError: the session has no such message, or no such file.
     :raises ModelNotFoundError: there is no such model.
-    :raises SessionBusy: another turn is running, or waits.
-    :raises SessionArchived: the session takes no more turns.
+    :raises SessionBusy, SessionArchived: another turn is running, or waits; or the session takes no more turns.
     :raises IdempotencyMismatch: the key was used for another request.
     :raises PeerNameTaken: another session of the owner in host mode has this one's name.
-    :raises InvalidPicture: a picture cannot be shown.
+    :raises InvalidPicture: a picture cannot be shown; other errors of one at an address as ``fetch_pictures``.
     :raises InvalidRequest: the message is empty or too long, or an option is out of its bounds.
     """
     if options.model:
         await db(get_spec, options.model, user_id=owner_id)
     if pictures:
+        pictures = await fetch_pictures(pictures)
         files = [*files, *await work(_keep_pictures, session_id, pictures, owner_id=owner_id, model=options.model)]
     check_count(files, "files")
     if files:
@@ -462,20 +464,23 @@ def _keep_pictures(session_id: str, pictures: Sequence[SentPicture], *, owner_id
 def with_pictures_kept(
     session: SessionRecord, messages: Sequence[Message], pictures: Sequence[SentPicture]
 ) -> tuple[Message, ...]:
-    """Return messages from elsewhere whose pictures are files of the session; their parts have the names as sources.
+    """Return messages from elsewhere whose pictures are files of the session.
+
+    :param messages: their parts have the names of the pictures as sources, or the addresses
 
     :raises InvalidPicture: a picture cannot be shown.
     """
     if not pictures:
         return tuple(messages)
     ids = _keep_pictures(session.id, pictures, owner_id=session.owner_id)
-    files = {sent.name: id for sent, id in zip(pictures, ids, strict=True)}
-    sizes = {sent.name: len(sent.data) for sent in pictures}
+    files = {sent.url or sent.name: (id, sent) for sent, id in zip(pictures, ids, strict=True)}
 
     def kept(part: Part) -> Part:
         if not isinstance(part, ShownPart) or part.source not in files:
             return part
-        return replace(part, file_id=files[part.source], name=part.source, size=sizes[part.source], source="")
+        id, sent = files[part.source]
+        size = len(sent.data)
+        return replace(part, file_id=id, name=sent.name, media_type=sent.media_type, size=size, source="")
 
     return tuple(replace(message, parts=tuple(map(kept, message.parts))) for message in messages)
 
@@ -502,9 +507,12 @@ async def answer_tools(
     :raises ToolCallNotCallers: the tool runs here.
     :raises InvalidRequest: there is no result, or two for one call, or one that is neither output nor error.
     """
+    sent = tuple(picture for result in results for picture in result.pictures)
+    found = dict(zip(sent, await fetch_pictures(sent), strict=True))
+    results = tuple(replace(one, pictures=tuple(found[picture] for picture in one.pictures)) for one in results)
     with runner.permit(owner_id):
         return await _start(
-            claim.answer_tools, session_id, turn_id, is_resumed=True, owner_id=owner_id, results=tuple(results)
+            claim.answer_tools, session_id, turn_id, is_resumed=True, owner_id=owner_id, results=results
         )
 
 

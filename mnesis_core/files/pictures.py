@@ -31,7 +31,7 @@ import io
 import logging
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil, sqrt
 from pathlib import Path
 from typing import Any
@@ -278,6 +278,10 @@ class SentPicture:
     data: bytes = field(repr=False, default=b"")
     file_id: str = ""  # of a file that is kept already; then there is no data
     size: int = 0  # bytes of that file
+    # Where it was sent as an address: until it is fetched there is no data, and its name is the address. ``media_type`` is
+    # ``PDF`` for a document meanwhile, otherwise empty.
+    url: str = ""
+    place: str = ""  # where in the request it is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,6 +308,25 @@ def part_of_sent(sent: SentPicture, **about: Any) -> ShownPart:
     return kinds.get(kind_of(sent.media_type), ImagePart)(media_type=sent.media_type, **about)
 
 
+def read_picture(url: Any, *, place: str, is_document: bool = False) -> SentPicture:
+    """Return the picture, or the PDF, of a ``data:`` URL, or one that is still to be fetched from its address.
+
+    :raises InvalidPicture: as ``read_data_url``
+    """
+    if isinstance(url, str) and url[:8].lower().startswith(("http:", "https:")):
+        return SentPicture(name=url, media_type=PDF if is_document else "", url=url, place=place)
+    return read_data_url(url, place=place, is_document=is_document)
+
+
+def read_fetched(data: bytes, sent: SentPicture) -> SentPicture:
+    """Return what was sent as an address with the bytes that were found there, told by them alone.
+
+    :raises InvalidPicture: they are of another format.
+    """
+    found = _of_kind(picture_of(data), place=sent.place, is_document=sent.media_type == PDF)
+    return replace(found, url=sent.url, place=sent.place)
+
+
 def read_data_url(url: Any, *, place: str, is_document: bool = False) -> SentPicture:
     """Return the picture, or the PDF, of a ``data:`` URL, told by its bytes and not by what the URL says of them.
 
@@ -319,6 +342,10 @@ def read_data_url(url: Any, *, place: str, is_document: bool = False) -> SentPic
     if found is None:
         raise InvalidPicture(f"the URL of {word} must begin with data:{media_type};base64, or the like", field=place)
     sent = _sent_base64(url[found.end() :], what=f"the data: URL of {word}", place=place)
+    return _of_kind(sent, place=place, is_document=is_document)
+
+
+def _of_kind(sent: SentPicture | None, *, place: str, is_document: bool) -> SentPicture:
     known = "PDF" if is_document else "PNG, JPEG, WebP or GIF"
     if sent is None or sent.media_type not in ((PDF,) if is_document else FORMATS):
         raise InvalidPicture(f"the bytes are no {known}", field=place)

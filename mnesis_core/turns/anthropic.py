@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from mnesis_core.errors import ContextWindowExceeded, InvalidRequest, MnesisError, RemotePicture
-from mnesis_core.files.pictures import PictureRule, SentPicture, read_data_url
+from mnesis_core.errors import ContextWindowExceeded, InvalidRequest, MnesisError
+from mnesis_core.files.pictures import PictureRule, SentPicture, read_data_url, read_picture
 from mnesis_core.llm.interface import ToolCall, ToolSpec
 from mnesis_core.llm.parameters import Parameters, read_parameters
 from mnesis_core.llm.tokens import MESSAGE_FRAMING, TOOL_FRAMING, estimate_text
@@ -282,14 +282,13 @@ def _has_bytes(block: Mapping[str, Any]) -> bool:
 
 def _picture(block: Mapping[str, Any], field: str) -> SentPicture:
     source = _object(block, "source", field)
-    where = f"{field}.source"
+    where, is_document = f"{field}.source", block["type"] == "document"
     if source.get("type") == "url":
-        raise RemotePicture(field=where)
+        return read_picture(_string(source, "url", where), place=f"{where}.url", is_document=is_document)
     if source.get("type") != "base64":
-        raise InvalidRequest(f"{where} must be of the type base64", field=f"{where}.type")
+        raise InvalidRequest(f"{where} must be of the type base64 or url", field=f"{where}.type")
     # What it says of its type is not believed.
-    url = f"data:;base64,{_string(source, 'data', where)}"
-    return read_data_url(url, place=where, is_document=block["type"] == "document")
+    return read_data_url(f"data:;base64,{_string(source, 'data', where)}", place=where, is_document=is_document)
 
 
 def _document(block: Mapping[str, Any], field: str) -> str:
@@ -304,7 +303,7 @@ def _document(block: Mapping[str, Any], field: str) -> str:
     if source.get("type") == "content":
         inside = _blocks(source.get("content"), f"{where}.content")
         return joined((title or "", *(_text(inner, place) for inner, place in inside)))
-    raise InvalidRequest(f"{where} must be of the type base64, text or content", field=f"{where}.type")
+    raise InvalidRequest(f"{where} must be of the type base64, url, text or content", field=f"{where}.type")
 
 
 def _result(block: Mapping[str, Any], field: str, place: int) -> RequestMessage:

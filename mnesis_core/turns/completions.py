@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from mnesis_core.errors import InvalidRequest, MnesisError
-from mnesis_core.files.pictures import SentPicture, read_audio, read_data_url
+from mnesis_core.files.pictures import SentPicture, read_audio, read_picture
 from mnesis_core.llm.interface import ToolCall
 from mnesis_core.llm.parameters import NAMES, Parameters, read_parameters
 from mnesis_core.messages import CitationPart
@@ -91,11 +91,11 @@ def read_content(
         if kind == "image_url" and may_show:
             image = part.get("image_url")
             url = image.get("url") if isinstance(image, Mapping) else image
-            pictures.append(read_data_url(url, place=f"{place}.image_url"))
+            pictures.append(read_picture(url, place=f"{place}.image_url"))
         elif kind == "file" and may_show:
             file = part.get("file")
             data = file.get("file_data") if isinstance(file, Mapping) else None
-            pictures.append(read_data_url(data, place=f"{place}.file.file_data", is_document=True))
+            pictures.append(read_picture(data, place=f"{place}.file.file_data", is_document=True))
         elif kind == "input_audio" and may_show:
             pictures.append(read_audio(part.get("input_audio"), place=f"{place}.input_audio"))
         elif kind in ("text", "refusal") and isinstance(text, str):

@@ -113,6 +113,12 @@ class RequestDiff:
     earlier_pictures: tuple[SentPicture, ...] = ()
     results: tuple[RequestMessage, ...] = ()  # Results of calls that the record waits for.
 
+    @property
+    def sent(self) -> tuple[SentPicture, ...]:
+        """Every picture in it."""
+        of_results = (picture for said in self.results for picture in said.pictures)
+        return (*self.pictures, *self.earlier_pictures, *of_results)
+
 
 def known_from(messages: Sequence[StoredMessage]) -> Known:
     answers: defaultdict[str | None, list[str]] = defaultdict(list)
@@ -146,6 +152,20 @@ def diff_request(said: Sequence[RequestMessage], known: Known) -> RequestDiff:
     unknown = [one for exchange in exchanges[last_known + 1 :] for one in exchange]
     earlier = body[:asked] if known.is_empty else unknown
     return replace(_read_question(body[asked:], earlier), system_prompt=system)
+
+
+def with_pictures(diff: RequestDiff, found: Mapping[SentPicture, SentPicture]) -> RequestDiff:
+    """Return what is new with other pictures in place of those that were sent."""
+
+    def of(sent: Iterable[SentPicture]) -> tuple[SentPicture, ...]:
+        return tuple(found[one] for one in sent)
+
+    return replace(
+        diff,
+        pictures=of(diff.pictures),
+        earlier_pictures=of(diff.earlier_pictures),
+        results=tuple(replace(said, pictures=of(said.pictures)) for said in diff.results),
+    )
 
 
 def joined(texts: Iterable[str]) -> str:

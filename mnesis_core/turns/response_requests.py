@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mnesis_core.errors import InvalidRequest, TurnNotFoundError
-from mnesis_core.files.pictures import SentPicture, read_audio, read_data_url
+from mnesis_core.files.pictures import SentPicture, read_audio, read_picture
 from mnesis_core.llm.interface import ToolCall, ToolSpec
 from mnesis_core.llm.parameters import Parameters, read_parameters
 from mnesis_core.messages import Message, ProviderPart
@@ -302,14 +302,14 @@ def _content(value: Any, place: str, *, may_show: bool) -> tuple[str, str, tuple
         elif kind == "refusal":
             refusals.append(_required(part, "refusal", where))
         elif kind == "input_image" and may_show:
-            pictures.append(read_data_url(part.get("image_url"), place=f"{where}.image_url"))
+            pictures.append(read_picture(part.get("image_url"), place=f"{where}.image_url"))
         elif kind == "input_file" and may_show:
-            data = part.get("file_data") or part.get("file_url")
-            pictures.append(read_data_url(data, place=f"{where}.file_data", is_document=True))
+            name = "file_url" if part.get("file_url") and not part.get("file_data") else "file_data"
+            pictures.append(read_picture(part.get(name), place=f"{where}.{name}", is_document=True))
         elif kind == "input_audio" and may_show:
             pictures.append(read_audio(part.get("input_audio"), place=f"{where}.input_audio"))
         else:
-            known = "text, audio, and pictures and PDFs as data: URLs are" if may_show else "only text is"
+            known = "text, audio, and pictures and PDFs as data: URLs or addresses are" if may_show else "only text is"
             raise InvalidRequest(f"{where} is of another kind; {known} taken here", field=f"{where}.type")
     return "\n".join(texts), "\n".join(refusals), tuple(pictures)
 

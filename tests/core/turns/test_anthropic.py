@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, TypeAdapter
 
-from mnesis_core.errors import InvalidPicture, InvalidRequest, ModelRateLimited, RemotePicture, SessionBusy
-from mnesis_core.files.pictures import ANTHROPIC, GEMINI, OPENAI
+from mnesis_core.errors import InvalidPicture, InvalidRequest, ModelRateLimited, SessionBusy
+from mnesis_core.files.pictures import ANTHROPIC, GEMINI, OPENAI, PDF
 from mnesis_core.llm.interface import ToolCall, ToolSpec
 from mnesis_core.llm.parameters import Parameters
 from mnesis_core.messages import ReasoningPart, TextPart
@@ -190,7 +190,7 @@ def test_a_request_says_where_it_belongs_and_what_has_no_effect():
         ({"messages": [user(result(7))]}, "messages.0.content.0.content"),
         ({"messages": [user({"type": "tool_result", "content": "a"})]}, "messages.0.content.0.tool_use_id"),
         ({"messages": [{"role": "assistant", "content": [CALL | {"input": []}]}]}, "messages.0.content.0.input"),
-        ({"messages": [user({"type": "document", "source": {"type": "url"}})]}, "messages.0.content.0.source"),
+        ({"messages": [user({"type": "document", "source": {"type": "url"}})]}, "messages.0.content.0.source.url"),
         ({"messages": [user({"type": "document", "source": {"type": "file"}})]}, "messages.0.content.0.source.type"),
         ({"system": 7}, "system"),
         ({"system": [7]}, "system.0"),
@@ -216,9 +216,14 @@ def test_what_cannot_be_taken_is_named(given: dict[str, Any], field: str):
     assert refused.value.details["field"] == field
 
 
-def test_a_picture_elsewhere_is_not_fetched():
-    with pytest.raises(RemotePicture):
-        asked(messages=[user({"type": "image", "source": {"type": "url", "url": "https://a/b.png"}})])
+@pytest.mark.parametrize(("kind", "media_type"), [("image", ""), ("document", PDF)])
+def test_a_picture_or_a_document_elsewhere_is_still_to_be_fetched(kind: str, media_type: str):
+    block = {"type": kind, "source": {"type": "url", "url": "https://a/b"}}
+    [sent] = asked(messages=[user(block)]).messages[0].pictures
+    assert (sent.url, sent.media_type, sent.place) == ("https://a/b", media_type, "messages.0.content.0.source.url")
+    assert count_tokens(asked(messages=[user(block)]), OPENAI) > 1_000
+    with pytest.raises(InvalidPicture):
+        asked(messages=[user({"type": kind, "source": {"type": "url", "url": "ftp://a/b"}})])
 
 
 @pytest.mark.parametrize("rule", [ANTHROPIC, OPENAI, GEMINI])

@@ -216,7 +216,7 @@ def test_a_users_pictures_are_read():
     picture = drawing()
     text, [sent] = read_content([{"type": "text", "text": "a"}, image_part(picture)], field="x", may_show=True)
     assert (text, sent.media_type, sent.data) == ("a", "image/png", picture)
-    for url in ("https://example.com/a.png", "data:image/png;base64,%", 5, None):
+    for url in ("ftp://example.com/a.png", "data:image/png;base64,%", 5, None):
         with pytest.raises(InvalidRequest) as refused:
             read_content([{"type": "image_url", "image_url": {"url": url}}], field="x", may_show=True)
         assert refused.value.details["field"] == "x.0.image_url"

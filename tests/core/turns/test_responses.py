@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mnesis_core.errors import InvalidRequest, ModelRateLimited, ModelUnavailable, RemotePicture, TurnNotFoundError
+from mnesis_core.errors import InvalidRequest, ModelRateLimited, ModelUnavailable, TurnNotFoundError
 from mnesis_core.llm.interface import ToolCall
 from mnesis_core.messages import ReasoningPart, StoredMessage, StoredPart, TextPart, ToolPart, ToolState
 from mnesis_core.records import UsageRecord, new_id
@@ -198,10 +198,10 @@ def test_what_is_refused_is_named(body, field):
     assert refused.value.details["field"] == field
 
 
-@pytest.mark.parametrize("part", [{"type": "input_image", "image_url": URL}, {"type": "input_file", "file_url": URL}])
-def test_a_file_elsewhere_is_not_fetched(part):
-    with pytest.raises(RemotePicture):
-        read(input=[{"role": "user", "content": [part]}])
+@pytest.mark.parametrize(("kind", "name"), [("input_image", "image_url"), ("input_file", "file_url")])
+def test_a_file_elsewhere_is_still_to_be_fetched(kind, name):
+    [asked] = read(input=[{"role": "user", "content": [{"type": kind, name: URL}]}]).request.messages
+    assert [(sent.url, sent.place) for sent in asked.pictures] == [(URL, f"input.0.content.0.{name}")]
 
 
 def test_a_pdf_is_read():

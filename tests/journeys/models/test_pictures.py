@@ -14,6 +14,7 @@ from PIL import Image
 from tests.journeys.conftest import Caller
 from tests.support.material.drawings import bomb, data_url, drawing, image_part, moving, sent_pictures, turned
 from tests.support.providers.openai.openai_server import OpenAIServer
+from tests.support.servers.picture_server import PDF, PICTURE, PictureServer
 
 SESSION = "X-Mnesis-Session"
 ASK: Any = {"type": "text", "text": "What is on this?"}
@@ -45,7 +46,7 @@ def ask(client: OpenAI, *parts: Any, model: str = "seeing", session: str = "new"
 
 
 def refused(client: OpenAI, *parts: Any) -> Any:
-    with pytest.raises(openai.UnprocessableEntityError) as problem:
+    with pytest.raises((openai.UnprocessableEntityError, openai.PermissionDeniedError)) as problem:
         ask(client, *parts)
     return problem.value
 
@@ -117,6 +118,27 @@ def test_a_picture_without_a_word_is_a_question(client: OpenAI, openai_server: O
     assert len(sent_pictures(openai_server.requests[-1].body)) == 1
 
 
+def test_a_picture_and_a_pdf_at_addresses_are_fetched(caller: Caller, client: OpenAI, openai_server: OpenAIServer):
+    with PictureServer() as server:
+        picture: Any = {"type": "image_url", "image_url": {"url": f"{server.url}/quay.png"}}
+        session = ask(client, ASK, picture)
+        assert sent_pictures(openai_server.requests[-1].body) == [PICTURE]
+        ask(client, {"type": "text", "text": "And now?"}, session=session)
+        assert sent_pictures(openai_server.requests[-1].body) == [PICTURE]
+        content: Any = [
+            {"type": "input_image", "image_url": f"{server.url}/quay.png", "detail": "auto"},
+            {"type": "input_file", "file_url": f"{server.url}/tides.pdf"},
+        ]
+        client.responses.create(
+            model="seeing", input=[{"role": "user", "content": content}], extra_headers={SESSION: session}
+        )
+        assert server.paths == ["/quay.png", "/quay.png", "/tides.pdf"]
+    payload = caller.call("GET", f"/api/calls/{newest_call(caller, session)['id']}/payload")
+    assert payload["digest_matches"]
+    files = caller.call("GET", f"/api/files?session_id={session}")["items"]
+    assert sorted(file["size"] for file in files) == sorted([len(PICTURE), len(PDF)])
+
+
 def test_rest_takes_the_same_parts(caller: Caller, openai_server: OpenAIServer):
     session = caller.new_session(model="seeing")
     picture = drawing(42, 30)
@@ -129,8 +151,8 @@ def test_rest_takes_the_same_parts(caller: Caller, openai_server: OpenAIServer):
 @pytest.mark.parametrize(
     ("url", "code"),
     [
-        ("https://example.com/cat.png", "REMOTE_PICTURE"),
-        ("HTTP://127.0.0.1:1/cat.png", "REMOTE_PICTURE"),
+        ("HTTP://127.0.0.1:1/cat.png", "PICTURE_NOT_FETCHED"),
+        ("http://169.254.169.254/cat.png", "NOT_LISTED"),
         ("file:///etc/passwd", "INVALID_PICTURE"),
         ("data:image/png;base64,not base64!", "INVALID_PICTURE"),
         ("data:image/png,plain", "INVALID_PICTURE"),

@@ -19,6 +19,7 @@ from tests.journeys.models.test_models_that_fail import options_of
 from tests.support.material.drawings import document, drawing
 from tests.support.providers.caching_provider import CachingProvider
 from tests.support.providers.openai.openai_server import OpenAIServer
+from tests.support.servers.picture_server import PictureServer
 from tests.support.sites.site import wait_until
 
 SESSION = "X-Mnesis-Session"
@@ -38,6 +39,11 @@ def client(caller: Caller) -> Iterator[Anthropic]:
 
 def user(content: Any) -> Any:
     return {"role": "user", "content": content}
+
+
+def at(kind: str, url: str) -> Any:
+    """A picture or a document at an address."""
+    return {"type": kind, "source": {"type": "url", "url": url}}
 
 
 def said(text: str) -> Any:
@@ -190,6 +196,16 @@ def test_pictures_are_files_of_the_session(caller: Caller, client: Anthropic, wa
     assert [part["type"] for part in asked["parts"]] == ["text", "file_ref"]
 
 
+@BOTH
+def test_pictures_and_documents_at_addresses_are_files_of_the_session(caller: Caller, client: Anthropic, way: Any):
+    with PictureServer() as server:
+        shown = [at("image", f"{server.url}/quay.png"), at("document", f"{server.url}/tides.pdf")]
+        session, answer = way(client, "new", user([*shown, {"type": "text", "text": "What are they?"}]))
+        assert (answer.stop_reason, server.paths) == ("end_turn", ["/quay.png", "/tides.pdf"])
+    [asked, _] = caller.messages(session)
+    assert [part["type"] for part in asked["parts"]] == ["text", "file_ref", "file_ref"]
+
+
 def test_without_a_session_a_call_is_a_record_of_its_own(caller: Caller, client: Anthropic):
     history = [user("Remember: the tide is high."), said("I do."), user("What is high?")]
     session, answer = ask(client, "", *history, system="Be brief.")
@@ -243,7 +259,7 @@ def test_a_key_may_come_either_way_and_errors_are_the_packages_own(caller: Calle
         ("INVALID_REQUEST", {"max_tokens": 0}),
         ("INVALID_REQUEST", {"tools": [{"type": "computer_20250124", "name": "computer"}]}),
         ("INVALID_REQUEST", {"messages": [said("Half of")]}),
-        ("REMOTE_PICTURE", {"messages": [user([{"type": "image", "source": {"type": "url", "url": "https://a/b"}}])]}),
+        ("PICTURE_NOT_FETCHED", {"messages": [user([at("image", "http://127.0.0.1:1/a")])]}),
     ]
     for code, options in given:
         with pytest.raises(anthropic.BadRequestError) as refused:
