@@ -384,9 +384,8 @@ class CallRecord(HasError):
     usage_said: str | None
     stop_sequence: str | None  # the stop text at which the answer ended, if the provider says so
     first_token_ms: int | None  # from the beginning to the first piece; None if nothing came, or it was not streamed
-    tokens_cache_write_1h: (
-        int | None
-    )  # how many of ``tokens_cache_write`` the cache keeps for an hour, the rest for 5 minutes
+    # How many of ``tokens_cache_write`` the cache keeps for an hour; it keeps the others for 5 minutes.
+    tokens_cache_write_1h: int | None
 
 
 class Thumb(StrEnum):

@@ -48,7 +48,7 @@ from mnesis_core.turns.options import RecordedTurn, TurnOptions, check_recorded,
 from sessions_app.assistants.assistant_store import load_assistant
 from sessions_app.conf import checked_config, default_model, get_spec, get_spec_to_read, session_config, site_config
 from sessions_app.database.group_commit import durable_transaction
-from sessions_app.database.threads import db, work
+from sessions_app.database.threads import db, waiting_for, work
 from sessions_app.record import histories as forking
 from sessions_app.record import session_store
 from sessions_app.record.actor import current_actor
@@ -585,12 +585,13 @@ def record_messages(
     :raises SessionArchived: the session takes no more turns.
     :raises IdempotencyMismatch: the key was used for another request.
     :raises InvalidPicture: a picture cannot be shown.
+    :raises MnesisError: one at an address cannot be fetched, as ``fetch_pictures``
     :raises RequestTooLarge: a text is too long.
     """
     session = load_session(session_id, owner_id=owner_id)
     claim.check_earlier(messages, session_config(session.config).limits.message_characters)
     digest, key = request_digest(messages), claim.stored_key(idempotency_key)
-    kept = with_pictures_kept(session, messages, pictures)
+    kept = with_pictures_kept(session, messages, waiting_for(fetch_pictures)(pictures) if pictures else ())
     return _record(session, kept, key=key, digest=digest, model=session.model)
 
 

@@ -88,6 +88,18 @@ async def test_what_is_at_an_address_is_a_file_like_any_other(
     assert [stored.part.file_type for stored in said.parts if isinstance(stored.part, FileRefPart)] == ["image", "pdf"]
 
 
+async def test_a_picture_of_an_item_is_fetched_too(alice: Any, server: PictureServer, program: Program) -> None:
+    items = responses(f"{server.url}/quay.png", f"{server.url}/tides.pdf")["input"]
+    made = await program.post("/v1/conversations", items=items)
+    assert made.status_code == 200, made.content
+    assert await db(types_of, alice) == [("image", len(PICTURE)), ("pdf", len(PDF))]
+    refused = await program.post(
+        "/v1/conversations", items=responses(f"{server.url}/gone", f"{server.url}/gone")["input"]
+    )
+    assert refused.json()["error"]["code"] == "PICTURE_NOT_FETCHED"
+    assert len(await db(list_sessions, owner_id=alice.pk)) == 1
+
+
 @pytest.mark.parametrize("path", ENDPOINTS)
 @pytest.mark.parametrize("named", [{}, {"session": "new"}, {"user": "ada"}])
 async def test_one_that_cannot_be_fetched_leaves_nothing(
