@@ -50,7 +50,7 @@ def test_a_session_is_deleted_undone_restored_and_deleted_for_good(portal: Porta
     assert portal.call("GET", "/api/sessions?trashed=true")["items"] == []
 
 
-@pytest.mark.parametrize("viewport", [None, {"width": 390, "height": 800}])
+@pytest.mark.parametrize("viewport", [None, {"width": 390, "height": 800}, {"width": 800, "height": 400}])
 def test_a_page_whose_session_is_deleted_says_so_and_restores_it(viewport, portal: Portal, open_page: Open) -> None:
     session_id = portal.new_session("Hello", title="Beacon")
     page, other = (open_page(f"/sessions/{session_id}/", viewport=viewport) for _ in range(2))
