@@ -178,6 +178,7 @@ class ContextState(Frame):
             refill=self.refill,
             refill_room=self.refill_room,
             pictures=self.pictures,
+            picture_bytes=rule_for(self.spec.litellm_model).together,
             sent=self.sent,
         )
 

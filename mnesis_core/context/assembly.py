@@ -54,6 +54,7 @@ from mnesis_core.context.fitting import Budget, Item, squeeze, whole
 from mnesis_core.context.pictures import with_pictures
 from mnesis_core.context.wording import ends_within, read_gap, read_message, read_summary, with_middle_left_out
 from mnesis_core.facts import FactRecord
+from mnesis_core.files.pictures import OPENAI
 from mnesis_core.llm.interface import ToolSpec
 from mnesis_core.llm.tokens import MESSAGE_FRAMING, TOOL_FRAMING, estimate_text
 from mnesis_core.messages import StoredMessage
@@ -235,6 +236,7 @@ def assemble(
     refill: Sequence[StoredMessage] = (),
     refill_room: int = 0,
     pictures: Mapping[str, Picture] | None = None,
+    picture_bytes: int = OPENAI.together,
     sent: SentPrompt | None = None,
 ) -> Assembled:
     """Return the prompt of these entries; the same entries give the same prompt, and a longer history only appends.
@@ -246,6 +248,7 @@ def assemble(
     :param pinned: messages whose places summaries have; they stand behind these, as what fits of the ``refill`` does
     :param passages: count as used and not as wanted, like the refill: no compaction makes them smaller
     :param pictures: by the ids of their files; they go beside the parts that name them
+    :param picture_bytes: the most of all pictures together
     :param sent: the prompt of the call before, with which this one begins where that is possible
     """
     items = _behind_summaries(
@@ -262,6 +265,7 @@ def assemble(
         facts=facts if facts and facts.tokens <= limit // LARGEST_FACTS else None,
         passages=passages,
         pictures=pictures or {},
+        picture_bytes=picture_bytes,
     )
     layout = (_continued(wanted, sent) if sent else None) or _made_anew(wanted, pinned, refill, refill_room)
     return _written_out(layout, wanted, sent, usable=budget.usable, calibration=calibration)
@@ -279,6 +283,7 @@ class _Wanted:
     facts: PromptFacts | None
     passages: Passages | None
     pictures: Mapping[str, Picture]
+    picture_bytes: int
 
     @property
     def tokens(self) -> int:
@@ -312,7 +317,10 @@ def _made_anew(
     tokens = wanted.tokens + told
     passages = _with_room(wanted.passages, limit, limit if wanted.pictures else tokens + refill_room)
     quoted = passages.tokens if passages else 0
-    everything, unseen = with_pictures(wanted.items, wanted.pictures, usable=limit, room=limit - tokens - quoted)
+    room = limit - tokens - quoted
+    everything, unseen = with_pictures(
+        wanted.items, wanted.pictures, usable=limit, room=room, most_bytes=wanted.picture_bytes
+    )
     tokens += _tokens_of_pictures(everything)
     items = [item for item in everything if item.cost]
     if tokens + quoted > limit:
@@ -349,7 +357,11 @@ def _continued(wanted: _Wanted, sent: SentPrompt) -> _Layout | None:
     passages = _with_room(wanted.passages, limit, limit if wanted.pictures else used) if is_new else None
     used += passages.tokens if passages else 0
     items, unseen = with_pictures(
-        [*(place.item for place in places if place.item), *new], wanted.pictures, usable=limit, room=limit - used
+        [*(place.item for place in places if place.item), *new],
+        wanted.pictures,
+        usable=limit,
+        room=limit - used,
+        most_bytes=wanted.picture_bytes,
     )
     used += _tokens_of_pictures(items)
     if used > limit or not has_pictures_of(sent, items):

@@ -31,7 +31,6 @@ from mnesis_core.messages import (
 SHOWN_KINDS = (PICTURE_KIND, PDF_KIND, AUDIO_KIND)
 # With PDFs and audio. Anthropic takes smaller ones only where there are more, and every other provider takes as many.
 MOST_PICTURES = 20
-MOST_BYTES = 15_000_000  # of the pictures of one prompt, before they become Base64
 SHARE = 2  # Pictures take at most one part in so many of what is usable.
 MOST_PAGES_TOGETHER = 100  # of the PDFs of one prompt
 
@@ -80,19 +79,20 @@ def picture_files(entries: Sequence[ContextEntry], kinds: Collection[str]) -> tu
 
 
 def with_pictures(
-    items: Sequence[Item], pictures: Mapping[str, Picture], *, usable: int, room: int
+    items: Sequence[Item], pictures: Mapping[str, Picture], *, usable: int, room: int, most_bytes: int
 ) -> tuple[list[Item], list[LeftOut]]:
     """Return the items with the pictures that go with them, and the pictures that are left out.
 
     :param pictures: by the ids of their files
     :param usable: tokens of the whole prompt
     :param room: tokens that everything else leaves; the pictures of the newest question may take more
+    :param most_bytes: of all pictures, as the model's ``PictureRule`` says
     """
     groups = [group for item in items if pictures and (group := list(_pictures_of(item, pictures)))]
     if not groups:
         return list(items), []
     newest = next((item.row["id"] for item in reversed(items) if is_question(item)), "")
-    kept = _within_limits(groups, usable // SHARE)
+    kept = _within_limits(groups, usable // SHARE, most_bytes)
     while kept and kept[0].item_id != newest and sum(shown.picture.tokens for shown in kept) > room:
         del kept[0]
     chosen = {(shown.item_id, shown.part_id) for shown in kept}
@@ -115,24 +115,24 @@ def _pictures_of(item: Item, pictures: Mapping[str, Picture]) -> Iterator[_Shown
                 yield _Shown(item_id=message.id, part_id=stored.id, picture=pictures[file_id])
 
 
-def _within_limits(groups: Sequence[Sequence[_Shown]], tokens: int) -> list[_Shown]:
+def _within_limits(groups: Sequence[Sequence[_Shown]], tokens: int, most_bytes: int) -> list[_Shown]:
     kept: list[_Shown] = []
     for group in groups:
         kept += group
-        if _is_over(kept, tokens, 1):
-            while len(kept) > len(group) and _is_over(kept, tokens, 2):
+        if _is_over(kept, tokens, most_bytes, 1):
+            while len(kept) > len(group) and _is_over(kept, tokens, most_bytes, 2):
                 del kept[0]
-            while kept and _is_over(kept, tokens, 1):
+            while kept and _is_over(kept, tokens, most_bytes, 1):
                 del kept[0]
     return kept
 
 
-def _is_over(kept: Sequence[_Shown], tokens: int, share: int) -> bool:
+def _is_over(kept: Sequence[_Shown], tokens: int, most_bytes: int, share: int) -> bool:
     """Return whether pictures take more than one part in ``share`` of their limits."""
     return (
         len(kept) * share > MOST_PICTURES
         or sum(shown.picture.tokens for shown in kept) * share > tokens
-        or sum(shown.picture.size for shown in kept) * share > MOST_BYTES
+        or sum(shown.picture.size for shown in kept) * share > most_bytes
         or sum(shown.picture.pages for shown in kept) * share > MOST_PAGES_TOGETHER
     )
 

@@ -10,7 +10,9 @@ The limits and counts are the providers' own, as documented in November 2025:
   with more than 20 pictures.
 * OpenAI, https://platform.openai.com/docs/guides/images-vision: scaled to fit 2,048 x 2,048, then to 768 pixels on the
   short side; 85 tokens and 170 for each tile of 512 x 512. Models that count other tiles or patches are estimated by it.
-* Gemini, https://ai.google.dev/gemini-api/docs/tokens: 258 tokens up to 384 x 384, else 258 for each tile of 768 x 768.
+* Gemini, https://ai.google.dev/gemini-api/docs/tokens: 258 tokens up to 384 x 384, else 258 for each tile of 768 x 768;
+  20 MB a request with its text (https://ai.google.dev/gemini-api/docs/image-understanding), of which we leave 5 MB to the text:
+  a million tokens.
 
 A PDF is sent as it is, or not at all. Each of them reads it as the text and a picture of every page, and takes at least 100
 pages: https://docs.anthropic.com/en/docs/build-with-claude/pdf-support (1,500 to 3,000 tokens of text a page, and the picture),
@@ -70,6 +72,7 @@ class PictureRule:
     shortest: int = 0  # the most pixels of the short side; 0 for any
     pixels: int = 0  # the most pixels; 0 for any
     most_bytes: int
+    together: int = 15_000_000  # bytes of all pictures of one prompt, with PDFs and audio, before they become Base64
     page_tokens: int  # the picture of a PDF's page
     second_tokens: int = 10  # of audio
     media_types: frozenset[str] = frozenset(FORMATS)
@@ -96,6 +99,7 @@ GEMINI = PictureRule(
     name="gemini-1",
     longest=3072,
     most_bytes=3_500_000,
+    together=11_000_000,
     page_tokens=258,
     second_tokens=32,
     media_types=frozenset(FORMATS) - {"image/gif"},

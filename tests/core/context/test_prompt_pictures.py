@@ -147,6 +147,29 @@ def test_a_question_with_more_than_fit_keeps_its_last():
     assert shown(assembled([asked(1)], picture(size=16_000_000))) == [0]
 
 
+@pytest.mark.parametrize(("rule", "most"), [(ANTHROPIC, 32_000_000), (OPENAI, 50_000_000), (GEMINI, 20_000_000)])
+def test_the_pictures_of_a_request_leave_room_for_its_text(rule: Any, most: int):
+    """The limits are those of a whole request, and a million tokens of English are some 4.5 MB."""
+    entries = [asked(1, pictures=2), asked(2, pictures=2)]
+    fitting = picture(size=rule.together // 4)
+    prompt = assemble(entries, system_prompt="", tools=(), budget=budget(100_000), **pictured(fitting, rule))
+    assert shown(prompt) == [2, 2]
+    prompt = assemble(
+        entries,
+        system_prompt="",
+        tools=(),
+        budget=budget(100_000),
+        **pictured(picture(size=fitting.size + 1), rule),
+    )
+    assert sum(shown(prompt)) < 4
+    assert rule.together * 4 / 3 + 4_500_000 < most
+
+
+def pictured(known: Picture, rule: Any) -> dict[str, Any]:
+    ids = [f"file_{seq}_{n}" for seq in (1, 2) for n in (0, 1)]
+    return {"pictures": dict.fromkeys(ids, known), "picture_bytes": rule.together}
+
+
 def test_the_pages_of_documents_have_a_limit_together():
     entries = [asked(1), asked(2), asked(3)]
     assert shown(assembled(entries, replace(picture(), pages=33))) == [1, 1, 1]

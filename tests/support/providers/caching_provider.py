@@ -5,7 +5,7 @@ It answers at three addresses, each by the public documentation of its owner:
 ``…/v1/messages``: Anthropic's Messages (https://docs.claude.com/en/api/messages). Refused: unknown parameters, more than
 four cache breakpoints, a breakpoint on an empty text, a breakpoint of an hour after one of five minutes, a conversation that
 does not begin with the user, a tool result without its call in the message before and a call without its result in the
-next one, a prompt that leaves no room for the answer, and pictures that are broken, of another format, larger than
+next one, a prompt that leaves no room for the answer, more than 32 MB (https://docs.claude.com/en/api/overview), and pictures that are broken, of another format, larger than
 5 MB or 8,000 pixels a side (2,000 with more than 20 of them), or in the result of a call that failed
 (https://docs.claude.com/en/docs/build-with-claude/vision). A picture costs width x height / 750 tokens. PDFs that are
 broken or encrypted, or have more than 100 pages together (https://docs.claude.com/en/docs/build-with-claude/pdf-support), are
@@ -14,12 +14,8 @@ refused too. The cache
 What was kept is looked for at each breakpoint and at the 20 blocks before it, the longest wins, and reading it renews it.
 Up to each breakpoint the prompt is written, from 1,024 tokens on, for the breakpoint's lifetime.
 
-``…/chat/completions``: OpenAI's Chat Completions (https://platform.openai.com/docs/guides/prompt-caching), whose cache reads
-the longest beginning that tools and messages have in common with an earlier request, from 1,024 tokens on in steps of 128.
-What OpenAI and Google refuse is in ``strict``.
-
-``…:streamGenerateContent``: Gemini's (https://ai.google.dev/gemini-api/docs/caching, "implicit caching"), the same from
-1,024 tokens on without steps.
+``…/chat/completions`` and ``…/responses``: OpenAI's Chat Completions and Responses. ``…:streamGenerateContent``: Gemini's.
+What OpenAI and Google refuse is in ``strict`` and ``prompts``, and what their caches read in ``beginnings``.
 """
 
 from __future__ import annotations
@@ -28,7 +24,6 @@ import base64
 import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler
 from typing import Any
@@ -37,8 +32,12 @@ from PIL import Image
 from pypdf import PdfReader
 from pypdf.errors import PyPdfError
 
-from tests.support.providers.strict import CHARACTERS_PER_TOKEN, check_chat, check_gemini
-from tests.support.providers.strict import Refused as Refused
+from tests.support.providers import answers
+from tests.support.providers.answers import SECONDS, WHOLE, Answer, Bill, Events, stopped
+from tests.support.providers.beginnings import OPENAI, Beginnings, Steps, steps_of_gemini
+from tests.support.providers.prompts import CHARACTERS_PER_TOKEN, Prompt
+from tests.support.providers.prompts import Refused as Refused
+from tests.support.providers.strict import check_chat, check_gemini, check_responses
 from tests.support.providers.threaded_server import ThreadedServer
 
 SMALLEST = 1_024  # tokens
@@ -48,26 +47,12 @@ PIXELS_PER_TOKEN = 750
 PICTURES = {"image/jpeg", "image/png", "image/gif", "image/webp"}
 MOST_PICTURE_BYTES = 5 * 1024 * 1024
 LONGEST_SIDE, LONGEST_OF_MANY, MANY_PICTURES = 8_000, 2_000, 20
+MOST_BYTES = 32_000_000
 MOST_PDF_PAGES, TOKENS_PER_PDF_PAGE = 100, 1_600
-SECONDS = {"5m": 300.0, "1h": 3_600.0}
 PARAMETERS = {
     *("model", "messages", "max_tokens", "system", "tools", "tool_choice", "stream", "temperature", "top_p", "top_k"),
     *("stop_sequences", "metadata", "thinking", "service_tier", "output_config"),
 }
-Answer = str | tuple[str, dict[str, Any]]  # a text, or the name of a tool and its arguments
-
-
-@dataclass(frozen=True, slots=True)
-class Bill:
-    """The prompt tokens of one call."""
-
-    fresh: int
-    read: int = 0
-    written: dict[str, int] = field(default_factory=dict)  # by lifetime
-
-    @property
-    def total(self) -> int:
-        return self.fresh + self.read + sum(self.written.values())
 
 
 class CachingProvider(ThreadedServer):
@@ -78,17 +63,17 @@ class CachingProvider(ThreadedServer):
 
     def __init__(self, answer: Callable[[int], Answer], *, window: int = 200_000) -> None:
         super().__init__(_Handler)
-        self.answer, self.window, self.clock = answer, window, 0.0
+        self.answer, self.window, self.clock, self.streaming = answer, window, 0.0, WHOLE
         self.bills: list[Bill] = []
         self.refusals: list[str] = []
         self._kept: dict[str, tuple[float, float]] = {}  # the end of a beginning's lifetime, and its length in seconds
-        self._seen: list[str] = []
+        self._beginnings = Beginnings()
 
     @property
     def share_read(self) -> float:
         return sum(bill.read for bill in self.bills) / sum(bill.total for bill in self.bills)
 
-    def respond(self, path: str, body: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    def respond(self, path: str, body: dict[str, Any]) -> Events:
         """Return the events of an answer, each with its type.
 
         :raises Refused: the provider would not take the request.
@@ -96,15 +81,15 @@ class CachingProvider(ThreadedServer):
         self.requests.append(body)
         if path.endswith("/messages"):
             check(body, self.window)
-            bill, speak = self._bill_blocks(body), _anthropic
-        elif "GenerateContent" in path or "generateContent" in path:
-            check_gemini(body)
-            prompt = json.dumps([body.get("tools"), body.get("systemInstruction") or body.get("system_instruction")])
-            bill, speak = self._bill_beginning(prompt + json.dumps(body["contents"]), step=1), _gemini
+            bill, speak = self._bill_blocks(body), answers.anthropic
+        elif path.endswith("/responses"):
+            bill, speak = self._bill_beginning(check_responses(body, self.window), OPENAI), answers.response
+        elif path.endswith("/chat/completions"):
+            bill, speak = self._bill_beginning(check_chat(body, self.window), OPENAI), answers.chat
         else:
-            check_chat(body, self.window)
-            bill = self._bill_beginning(json.dumps([body.get("tools")]) + json.dumps(body["messages"]), step=128)
-            speak = _openai
+            model = model_in(path)
+            prompt = check_gemini(body, model, self.window)
+            bill, speak = self._bill_beginning(prompt, steps_of_gemini(model)), answers.gemini
         self.bills.append(bill)
         answer, stop = stopped(self.answer(len(self.bills) - 1), body)
         return speak(answer, bill, len(self.bills), stop)
@@ -142,20 +127,14 @@ class CachingProvider(ThreadedServer):
                 done = sizes[number]
         return Bill(fresh=total - done, read=read, written=written)
 
-    def _bill_beginning(self, prompt: str, *, step: int) -> Bill:
-        common = max((_common(prompt, seen) for seen in self._seen[-3:]), default=0) // CHARACTERS_PER_TOKEN
-        self._seen.append(prompt)
-        read = common // step * step if common >= SMALLEST else 0
-        return Bill(fresh=len(prompt) // CHARACTERS_PER_TOKEN - read, read=read)
+    def _bill_beginning(self, prompt: Prompt, steps: Steps) -> Bill:
+        read = self._beginnings.read(prompt, steps, now=self.clock)
+        return Bill(fresh=prompt.tokens - read, read=read)
 
 
-def _common(one: str, other: str) -> int:
-    """Return how many characters two texts begin with in common."""
-    low, high = 0, min(len(one), len(other))
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if one[low:middle] == other[low:middle] else (low, middle - 1)
-    return low
+def model_in(path: str) -> str:
+    """Return the model that an address of Gemini's names."""
+    return path.rpartition("/")[2].partition(":")[0]
 
 
 def blocks_of(body: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -186,6 +165,8 @@ def check(body: dict[str, Any], window: int) -> None:
         if block.get("type") == "text" and not block["text"].strip():
             named = " with cache_control" if "cache_control" in block else ""
             raise Refused(f"{place}: text content blocks{named} must be non-empty")
+    if len(json.dumps(body, ensure_ascii=False).encode("utf-8", "surrogatepass")) > MOST_BYTES:
+        raise Refused("Request exceeds the maximum allowed number of bytes.")
     _check_roles(body["messages"])
     _check_pictures(body)
     _check_documents(body)
@@ -295,70 +276,6 @@ def _check_roles(messages: Sequence[dict[str, Any]]) -> None:
         raise Refused("tool_use ids were found without tool_result blocks immediately after")
 
 
-Events = Iterator[tuple[str, dict[str, Any]]]
-
-
-def stopped(answer: Any, body: dict[str, Any]) -> tuple[Any, str | None]:
-    """Return a text up to the first stop sequence in it, and which one that is."""
-    asked = body.get("stop_sequences") or body.get("stop") or ()
-    if not isinstance(answer, str):
-        return answer, None
-    places = {answer.find(stop): stop for stop in ([asked] if isinstance(asked, str) else asked) if stop in answer}
-    return (answer[: min(places)], places[min(places)]) if places else (answer, None)
-
-
-def ending(reason: str, stop: str | None) -> dict[str, Any]:
-    """Return why an answer of Anthropic's ended. https://platform.claude.com/docs/en/build-with-claude/handling-stop-reasons"""
-    return {"stop_reason": "stop_sequence" if stop else reason, "stop_sequence": stop}
-
-
-def _anthropic(answer: Answer, bill: Bill, number: int, stop: str | None) -> Events:
-    usage = {
-        "input_tokens": bill.fresh,
-        "cache_read_input_tokens": bill.read,
-        "cache_creation_input_tokens": sum(bill.written.values()),
-        "cache_creation": {f"ephemeral_{life}_input_tokens": bill.written.get(life, 0) for life in SECONDS},
-        "output_tokens": 1,
-    }
-    head = {"id": f"msg_{number}", "type": "message", "role": "assistant", "model": "claude", "content": []}
-    yield "message_start", {"message": head | {"stop_reason": None, "stop_sequence": None, "usage": usage}}
-    if isinstance(answer, str):
-        block: dict[str, Any] = {"type": "text", "text": ""}
-        delta: dict[str, Any] = {"type": "text_delta", "text": answer}
-    else:
-        block = {"type": "tool_use", "id": f"toolu_{number}", "name": answer[0], "input": {}}
-        delta = {"type": "input_json_delta", "partial_json": json.dumps(answer[1])}
-    yield "content_block_start", {"index": 0, "content_block": block}
-    yield "content_block_delta", {"index": 0, "delta": delta}
-    yield "content_block_stop", {"index": 0}
-    reason = "end_turn" if isinstance(answer, str) else "tool_use"
-    yield "message_delta", {"delta": ending(reason, stop), "usage": {"output_tokens": 20}}
-    yield "message_stop", {}
-
-
-def _openai(answer: Answer, bill: Bill, number: int, _: str | None) -> Events:
-    delta: dict[str, Any] = {"role": "assistant", "content": answer}
-    if not isinstance(answer, str):
-        function = {"name": answer[0], "arguments": json.dumps(answer[1])}
-        call = {"index": 0, "id": f"call_{number}", "type": "function", "function": function}
-        delta = {"role": "assistant", "content": None, "tool_calls": [call]}
-    reason = "stop" if isinstance(answer, str) else "tool_calls"
-    head = {"id": f"chatcmpl-{number}", "object": "chat.completion.chunk", "created": 1, "model": "gpt"}
-    yield "", head | {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
-    yield "", head | {"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]}
-    counts = {"prompt_tokens": bill.total, "completion_tokens": 20, "total_tokens": bill.total + 20}
-    yield "", head | {"choices": [], "usage": counts | {"prompt_tokens_details": {"cached_tokens": bill.read}}}
-
-
-def _gemini(answer: Answer, bill: Bill, number: int, _: str | None) -> Events:
-    part = {"text": answer} if isinstance(answer, str) else {"functionCall": {"name": answer[0], "args": answer[1]}}
-    content = {"role": "model", "parts": [part]}
-    counts = {"promptTokenCount": bill.total, "candidatesTokenCount": 20, "totalTokenCount": bill.total + 20}
-    usage = counts | {"cachedContentTokenCount": bill.read}
-    candidate = {"index": 0, "content": content, "finishReason": "STOP"}
-    yield "", {"candidates": [candidate], "usageMetadata": usage, "responseId": f"r{number}"}
-
-
 class _Handler(BaseHTTPRequestHandler):
     server: CachingProvider
 
@@ -368,16 +285,26 @@ class _Handler(BaseHTTPRequestHandler):
             payload, kind, status = b"".join(_frames(self.server.respond(self.path, body))), "text/event-stream", 200
         except Refused as refusal:
             self.server.refusals.append(str(refusal))
-            error = {"type": "error", "error": {"type": "invalid_request_error", "message": str(refusal)}}
-            payload, kind, status = json.dumps(error).encode(), "application/json", 400
+            payload, kind, status = json.dumps(_refusal(self.path, refusal)).encode(), "application/json", 400
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(payload)))
         self.end_headers()
-        self.wfile.write(payload)
+        for at in range(0, len(payload), self.server.streaming.bytes):
+            self.wfile.write(payload[at : at + self.server.streaming.bytes])
 
     def log_message(self, *_: Any) -> None:
         """Log nothing."""
+
+
+def _refusal(path: str, refusal: Refused) -> dict[str, Any]:
+    """Return what a refusal is in the protocol of an address."""
+    error: dict[str, Any] = {"type": "invalid_request_error", "message": str(refusal)}
+    if path.endswith("/messages"):
+        return {"type": "error", "error": error}
+    if path.endswith(("/responses", "/chat/completions")):
+        return {"error": error | {"param": None, "code": refusal.code}}
+    return {"error": {"code": 400, "message": str(refusal), "status": "INVALID_ARGUMENT"}}
 
 
 def _frames(events: Iterable[tuple[str, dict[str, Any]]]) -> Iterator[bytes]:

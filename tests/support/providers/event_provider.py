@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from tests.support.providers.caching_provider import CachingProvider, Events, Refused
-
-Event = dict[str, Any]
+from tests.support.providers.answers import Event, Events
+from tests.support.providers.answers import responses as responses
+from tests.support.providers.caching_provider import CachingProvider, Refused
 
 
 class EventProvider(CachingProvider):
@@ -48,32 +48,6 @@ def chat(*deltas: Event, finish: str = "stop") -> Iterator[tuple[str, Event]]:
     for delta in deltas:
         yield "", head | {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
     yield "", head | {"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]}
-
-
-def responses(
-    *items: Event, between: Mapping[int, Sequence[Event]] | None = None, cut: str = ""
-) -> Iterator[tuple[str, Event]]:
-    """Yield an answer of OpenAI's Responses.
-
-    :param between: by the place of an item, the events between its beginning and its end
-    :param cut: why the response is incomplete, if it is
-    """
-    counted = {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15}
-    details = {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
-    about = {"parallel_tool_calls": True, "tool_choice": "auto", "tools": [], "model": "gpt-5", "created_at": 1}
-    begun = {"id": "resp_1", "object": "response", "status": "in_progress", "output": [], "usage": None, **about}
-    ended = {"status": "incomplete" if cut else "completed", "incomplete_details": {"reason": cut} if cut else None}
-    found: list[Event] = [{"type": "response.created", "response": begun}]
-    for index, item in enumerate(items):
-        empty = {"message": {"content": []}, "function_call": {"arguments": ""}}.get(item["type"], {})
-        begins = item | {"status": "in_progress"} | empty
-        found.append({"type": "response.output_item.added", "output_index": index, "item": begins})
-        found += [{"output_index": index, **event} for event in (between or {}).get(index, ())]
-        found.append({"type": "response.output_item.done", "output_index": index, "item": item})
-    whole = begun | ended | {"output": list(items), "usage": counted | details}
-    found.append({"type": f"response.{ended['status']}", "response": whole})
-    for number, event in enumerate(found):
-        yield event["type"], event | {"sequence_number": number}
 
 
 def gemini(*parts: Event, finish: str = "STOP", **about: Any) -> Iterator[tuple[str, Event]]:

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
-from tests.support.providers.caching_provider import Events, Refused
-from tests.support.providers.event_provider import responses
+from tests.support.providers.answers import Bill, Events, Streaming, responses
+from tests.support.providers.prompts import Prompt, Refused
 from tests.support.providers.strict import check_responses
 
 Item = dict[str, Any]
@@ -22,9 +22,9 @@ THOUGHT = "fc_thought"
 """The beginning of the id of a call that reasoning led to."""
 
 
-def check_reasoning(body: Mapping[str, Any]) -> None:
+def check_reasoning(body: Mapping[str, Any], window: int) -> Prompt:
     """:raises Refused: OpenAI would not take this."""
-    check_responses(body)
+    prompt = check_responses(body, window)
     if body.get("store") is not False:
         raise Refused("Stricter than OpenAI: nothing may be kept there")
     follows_reasoning = False
@@ -35,13 +35,16 @@ def check_reasoning(body: Mapping[str, Any]) -> None:
         elif item.get("id", "").startswith(THOUGHT) and not follows_reasoning:
             raise Refused(f"Item '{item['id']}' was provided without its required 'reasoning' item.")
         follows_reasoning = item.get("type") in ("reasoning", "function_call") or item.get("role") == "assistant"
+    return prompt
 
 
 def _encrypted(model: str, id: str, summary: Sequence[Any]) -> str:
     return sha256(json.dumps([model, id, summary], sort_keys=True).encode()).hexdigest() * 3
 
 
-def answer(body: Mapping[str, Any], blocks: Sequence[tuple[str, Any]], number: int) -> Events:
+def answer(
+    body: Mapping[str, Any], blocks: Sequence[tuple[str, Any]], number: int, bill: Bill, streaming: Streaming
+) -> Events:
     """Yield the events of an answer that says these blocks of ``thinking_provider``."""
     may_search = any(tool["type"].startswith("web_search") for tool in body.get("tools") or ())
     thinks = (body.get("reasoning") or {}).get("effort") != "none"
@@ -53,13 +56,14 @@ def answer(body: Mapping[str, Any], blocks: Sequence[tuple[str, Any]], number: i
         if what == "pause":
             break
         place = f"{number}_{len(items)}"
-        between[len(items)], item = _item(what, value, place, body["model"])
+        told, item = _item(what, value, place, body["model"])
+        between[len(items)] = [event | {"delta": piece} for event in told for piece in streaming.pieces(event["delta"])]
         if what == "call" and any(one["type"] == "reasoning" for one in items):
             item["id"] = f"{THOUGHT}_{place}"
         items.append(item)
     while items and items[-1]["type"] == "reasoning":
         items.pop()
-    return responses(*items, between=between)
+    return responses(*items, between=between, bill=bill, number=number)
 
 
 def _item(what: str, value: Any, place: str, model: str) -> tuple[list[dict[str, Any]], Item]:

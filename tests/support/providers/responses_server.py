@@ -9,6 +9,7 @@ from typing import Any
 from tests.support.providers.strict import check_responses
 from tests.support.providers.threaded_server import ThreadedServer
 
+WINDOW = 400_000
 SUMMARY = [{"type": "summary_text", "text": "Which shelf?"}]
 ITEM = {"id": "rs_1", "type": "reasoning", "summary": SUMMARY, "encrypted_content": "gAAA"}
 CALL = {
@@ -63,7 +64,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self.server.requests.append(body := json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-        check_responses(body)
+        check_responses(body, WINDOW)
         frames = [
             f"event: {event['type']}\ndata: {json.dumps(event | {'sequence_number': number})}\n\n"
             for number, event in enumerate(_events())

@@ -1,22 +1,27 @@
 """What OpenAI and Google refuse of a request, for doubles that answer like them; ``caching_provider`` has Anthropic's rules.
 
 * Chat Completions, https://platform.openai.com/docs/api-reference/chat/create: unknown parameters, unknown roles, a ``tool``
-  message that no call in front of it asked for, calls that are not answered at once, and more tokens than the window has.
+  message that no call in front of it asked for, calls that are not answered at once, fields that a message does not have,
+  and more tokens, with those kept for the answer, than the window has.
 * Responses, https://platform.openai.com/docs/api-reference/responses/create: unknown parameters and items, an output without
-  its call, a call without its output, and reasoning that nothing of its answer follows
-  (https://platform.openai.com/docs/guides/reasoning#keeping-reasoning-items-in-context).
+  its call, a call without its output, reasoning that nothing of its answer follows
+  (https://platform.openai.com/docs/guides/reasoning#keeping-reasoning-items-in-context), and more tokens than the window has
+  (https://platform.openai.com/docs/guides/conversation-state#managing-the-context-window).
 * Gemini, https://ai.google.dev/api/generate-content and https://ai.google.dev/gemini-api/docs/function-calling: unknown fields,
   unknown roles, a conversation that the model begins, calls and responses that are not as many, or do not follow each other,
-  and functions beside tools that Google runs.
+  functions beside tools that Google runs, and more tokens than the model takes
+  (https://ai.google.dev/gemini-api/docs/long-context, https://ai.google.dev/gemini-api/docs/tokens).
+
+What they refuse of pictures is in ``prompts``.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
-CHARACTERS_PER_TOKEN = 4
+from tests.support.providers.prompts import Prompt, Refused, gemini_prompt, openai_prompt
+
 CHAT = {
     *("model", "messages", "tools", "tool_choice", "parallel_tool_calls", "stream", "stream_options", "temperature"),
     *(
@@ -60,8 +65,7 @@ _ITEMS = {
 }
 
 
-class Refused(Exception):
-    """The provider answers with 400."""
+_MESSAGE = {"role", "content", "name", "tool_calls", "tool_call_id", "refusal", "audio"}
 
 
 def _check_known(body: Mapping[str, Any], known: set[str]) -> None:
@@ -69,20 +73,18 @@ def _check_known(body: Mapping[str, Any], known: set[str]) -> None:
         raise Refused(f"Unrecognized request argument supplied: {min(unknown)}")
 
 
-def _check_length(prompt: Any, window: int) -> None:
-    tokens = len(json.dumps(prompt)) // CHARACTERS_PER_TOKEN
-    if tokens > window:
-        says = f"This model's maximum context length is {window} tokens. However, your messages resulted in {tokens}"
-        raise Refused(f"{says} tokens. Please reduce the length of the messages.")
+TOO_LONG = "context_length_exceeded"
 
 
-def check_chat(body: Mapping[str, Any], window: int) -> None:
+def check_chat(body: Mapping[str, Any], window: int) -> Prompt:
     """:raises Refused: OpenAI would not take this."""
     _check_known(body, CHAT)
     waiting: set[str] = set()
     for place, message in enumerate(body["messages"]):
         if message["role"] not in ("system", "developer", "user", "assistant", "tool"):
             raise Refused(f"Invalid value: '{message['role']}'. messages[{place}].role")
+        if unknown := message.keys() - _MESSAGE:
+            raise Refused(f"Unrecognized request argument supplied: messages[{place}].{min(unknown)}")
         if message["role"] == "tool":
             if message["tool_call_id"] not in waiting:
                 raise Refused("messages with role 'tool' must be a response to a preceding message with 'tool_calls'.")
@@ -95,10 +97,14 @@ def check_chat(body: Mapping[str, Any], window: int) -> None:
             raise Refused(f"Invalid value for 'content': expected a string, got null. messages[{place}].content")
     if waiting:
         raise Refused(f"An assistant message with 'tool_calls' must be followed by tool messages: {min(waiting)}")
-    _check_length(body["messages"], window)
+    prompt, answer = openai_prompt(body), body.get("max_completion_tokens") or body.get("max_tokens") or 0
+    if prompt.tokens + answer > window:
+        asked = f"you requested {prompt.tokens + answer} tokens ({prompt.tokens} in the messages, {answer} in the completion)"
+        raise Refused(f"This model's maximum context length is {window} tokens. However, {asked}.", code=TOO_LONG)
+    return prompt
 
 
-def check_responses(body: Mapping[str, Any]) -> None:
+def check_responses(body: Mapping[str, Any], window: int) -> Prompt:
     """:raises Refused: OpenAI would not take this."""
     _check_known(body, RESPONSES)
     called: set[str] = set()
@@ -122,9 +128,14 @@ def check_responses(body: Mapping[str, Any]) -> None:
         raise Refused(f"Item '{thought}' of type 'reasoning' was provided without its required following item.")
     if called - answered:
         raise Refused(f"No tool output found for function call {min(called - answered)}.")
+    prompt = openai_prompt(body)
+    if prompt.tokens > window:
+        text = "Your input exceeds the context window of this model. Please adjust your input and try again."
+        raise Refused(text, code=TOO_LONG)
+    return prompt
 
 
-def check_gemini(body: Mapping[str, Any]) -> None:
+def check_gemini(body: Mapping[str, Any], model: str, window: int) -> Prompt:
     """:raises Refused: Google would not take this."""
     _check_known(body, GEMINI)
     kinds = {name for tool in body.get("tools") or () for name in tool}
@@ -145,3 +156,8 @@ def check_gemini(body: Mapping[str, Any]) -> None:
             raise Refused(f"Only the model calls functions. contents[{place}]")
     if calls:
         raise Refused("Please ensure that a function call turn is followed by a function response turn.")
+    prompt = gemini_prompt(body, model)
+    if prompt.tokens > window:
+        says = f"The input token count ({prompt.tokens}) exceeds the maximum number of tokens allowed ({window})."
+        raise Refused(says)
+    return prompt

@@ -18,18 +18,24 @@ first call of an answer without its signature, a signature that another model ma
 A signature says who made it, so nothing has to be kept to check it.
 
 OpenAI's Responses (``…/responses``): ``reasoning_items``.
+
+Chat Completions (``…/chat/completions``) as servers with OpenAI's protocol speak it whose models show what they think:
+``reasoning_content`` in what is streamed (https://docs.vllm.ai/en/latest/features/reasoning_outputs.html), which OpenAI does
+not take back.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
-from tests.support.providers.caching_provider import Bill, CachingProvider, Events, Refused, check
+from tests.support.providers.answers import Bill, Events, Streaming
+from tests.support.providers.beginnings import OPENAI, steps_of_gemini
+from tests.support.providers.caching_provider import CachingProvider, Refused, check, model_in
 from tests.support.providers.reasoning_items import answer, check_reasoning
-from tests.support.providers.strict import check_gemini
+from tests.support.providers.strict import check_chat, check_gemini
 
 Block = tuple[str, Any]
 """``("think", text)``, ``("redact", text)``, ``("text", text)`` or ``("call", (name, arguments))``; what only Claude does where
@@ -45,26 +51,27 @@ class ThinkingProvider(CachingProvider):
         super().__init__(lambda _: "", window=window)
         self.say = say
 
-    def respond(self, path: str, body: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    def respond(self, path: str, body: dict[str, Any]) -> Events:
         self.requests.append(body)
-        number = len(self.bills)
+        blocks, number = self.say(len(self.bills)), len(self.bills)
         if path.endswith("/responses"):
-            check_reasoning(body)
-            self.bills.append(Bill(fresh=len(json.dumps(body["input"])) // 4))
-            return answer(body, self.say(number), number)
+            self.bills.append(self._bill_beginning(check_reasoning(body, self.window), OPENAI))
+            return answer(body, blocks, number, self.bills[-1], self.streaming)
+        if path.endswith("/chat/completions"):
+            self.bills.append(self._bill_beginning(check_chat(body, self.window), OPENAI))
+            return _chat(body, blocks, self.bills[-1], number, self.streaming)
         if not path.endswith("/messages"):
-            model = path.rpartition("/")[2].partition(":")[0]
+            model = model_in(path)
             check_signatures(body, model)
-            check_gemini(body)
-            self.bills.append(Bill(fresh=len(json.dumps(body["contents"])) // 4))
-            return _gemini(self.say(number), model, self.bills[-1], number)
+            prompt = check_gemini(body, model, self.window)
+            self.bills.append(self._bill_beginning(prompt, steps_of_gemini(model)))
+            return _gemini(blocks, model, self.bills[-1], number, self.streaming)
         check(body, self.window)
         check_thinking(body)
         check_searches(body)
         self.bills.append(self._bill_blocks(body))
-        blocks = self.say(number)
         is_paused = blocks[-1][0] == "pause" and may_search(body)
-        return _anthropic(spoken(body, blocks), self.bills[-1], number, is_paused=is_paused)
+        return _anthropic(spoken(body, blocks), self.bills[-1], number, self.streaming, is_paused=is_paused)
 
 
 # Anthropic
@@ -237,7 +244,9 @@ def _sealed(
     return {**block, "signature": seal} if what == "think" else {**block, "data": f"{text}.{seal}"}
 
 
-def _anthropic(blocks: Sequence[dict[str, Any]], bill: Bill, number: int, *, is_paused: bool) -> Events:
+def _anthropic(
+    blocks: Sequence[dict[str, Any]], bill: Bill, number: int, streaming: Streaming, *, is_paused: bool
+) -> Events:
     usage = {
         "input_tokens": bill.fresh,
         "cache_read_input_tokens": bill.read,
@@ -247,7 +256,7 @@ def _anthropic(blocks: Sequence[dict[str, Any]], bill: Bill, number: int, *, is_
     head = {"id": f"msg_{number}", "type": "message", "role": "assistant", "model": "claude", "content": []}
     yield "message_start", {"message": head | {"stop_reason": None, "stop_sequence": None, "usage": usage}}
     for index, block in enumerate(blocks):
-        begun, deltas = _streamed(block)
+        begun, deltas = _streamed(block, streaming)
         yield "content_block_start", {"index": index, "content_block": begun}
         for delta in deltas:
             yield "content_block_delta", {"index": index, "delta": delta}
@@ -258,20 +267,19 @@ def _anthropic(blocks: Sequence[dict[str, Any]], bill: Bill, number: int, *, is_
     yield "message_stop", {}
 
 
-def _streamed(block: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def _streamed(block: dict[str, Any], streaming: Streaming) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     match block["type"]:
         case "thinking":
-            text = block["thinking"]
-            pieces = [{"type": "thinking_delta", "thinking": text[at : at + 7]} for at in range(0, len(text), 7)]
+            pieces = [{"type": "thinking_delta", "thinking": piece} for piece in streaming.pieces(block["thinking"])]
             signed = {"type": "signature_delta", "signature": block["signature"]}
             return {"type": "thinking", "thinking": "", "signature": ""}, [*pieces, signed]
         case "text":
             sources = [{"type": "citations_delta", "citation": source} for source in block.get("citations", ())]
-            return {"type": "text", "text": ""}, [{"type": "text_delta", "text": block["text"]}, *sources]
+            pieces = [{"type": "text_delta", "text": piece} for piece in streaming.pieces(block["text"])]
+            return {"type": "text", "text": ""}, [*pieces, *sources]
         case "tool_use" | "server_tool_use":
-            given = json.dumps(block["input"])
-            halves = [given[: len(given) // 2], given[len(given) // 2 :]]
-            return block | {"input": {}}, [{"type": "input_json_delta", "partial_json": half} for half in halves]
+            pieces = streaming.pieces(json.dumps(block["input"]))
+            return block | {"input": {}}, [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
         case _:
             return block, []
 
@@ -309,16 +317,17 @@ def signature(part: Mapping[str, Any], model: str) -> str:
     return sha256(json.dumps(sealed, sort_keys=True).encode()).hexdigest() * 3  # longer than an id may be
 
 
-def _gemini(blocks: Sequence[Block], model: str, bill: Bill, number: int) -> Events:
+def _gemini(blocks: Sequence[Block], model: str, bill: Bill, number: int, streaming: Streaming) -> Events:
     counts = {"promptTokenCount": bill.total, "candidatesTokenCount": 20, "totalTokenCount": bill.total + 20}
+    counts["cachedContentTokenCount"] = bill.read
     is_signed = False
     parts: list[dict[str, Any]] = []
     for what, value in blocks:
         match what:
             case "think":
-                parts.append({"text": value, "thought": True})
+                parts += [{"text": piece, "thought": True} for piece in streaming.pieces(value)]
             case "text":
-                parts.append({"text": value})
+                parts += [{"text": piece} for piece in streaming.pieces(value)]
             case "call":
                 part: dict[str, Any] = {"functionCall": {"name": value[0], "args": value[1]}}
                 parts.append(part if is_signed else part | {"thoughtSignature": signature(part, model)})
@@ -327,12 +336,31 @@ def _gemini(blocks: Sequence[Block], model: str, bill: Bill, number: int) -> Eve
         parts.append({"text": "", "thoughtSignature": signature({"text": ""}, model)})
     for place, part in enumerate(parts):
         candidate: dict[str, Any] = {"index": 0, "content": {"role": "model", "parts": [part]}}
-        is_last = place == len(parts) - 1
-        yield (
-            "",
-            {
-                "candidates": [candidate | ({"finishReason": "STOP"} if is_last else {})],
-                "usageMetadata": counts,
-                "responseId": f"r{number}",
-            },
-        )
+        ends = {"finishReason": "STOP"} if place == len(parts) - 1 else {}
+        yield "", {"candidates": [candidate | ends], "usageMetadata": counts, "responseId": f"r{number}"}
+
+
+# Chat Completions
+
+
+def _chat(body: Mapping[str, Any], blocks: Sequence[Block], bill: Bill, number: int, streaming: Streaming) -> Events:
+    head = {"id": f"chatcmpl-{number}", "object": "chat.completion.chunk", "created": 1, "model": body["model"]}
+    deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
+    calls = 0
+    for what, value in blocks:
+        match what:
+            case "think" if body.get("reasoning_effort") != "none":
+                deltas += [{"reasoning_content": piece} for piece in streaming.pieces(value)]
+            case "text":
+                deltas += [{"content": piece} for piece in streaming.pieces(value)]
+            case "call":
+                first, *others = streaming.pieces(json.dumps(value[1]))
+                begun = {"index": calls, "id": f"call_{number}_{calls}", "type": "function"}
+                deltas.append({"tool_calls": [begun | {"function": {"name": value[0], "arguments": first}}]})
+                deltas += [{"tool_calls": [{"index": calls, "function": {"arguments": piece}}]} for piece in others]
+                calls += 1
+    for delta in deltas:
+        yield "", head | {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
+    yield "", head | {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls" if calls else "stop"}]}
+    counts = {"prompt_tokens": bill.total, "completion_tokens": 20, "total_tokens": bill.total + 20}
+    yield "", head | {"choices": [], "usage": counts | {"prompt_tokens_details": {"cached_tokens": bill.read}}}
