@@ -25,13 +25,17 @@ from sessions_app.llm.model_store import EnteredPrices, put_model, settle_model
 from sessions_app.record.turn_queries import list_calls
 from tests.support.material.drawings import drawing
 from tests.support.people.story import ended, history
+from tests.support.providers.answers import WHOLE, Streaming
 from tests.support.providers.thinking_provider import Block, ThinkingProvider
 
 MANUAL = "anthropic/claude-sonnet-4-5"
 ADAPTIVE = "anthropic/claude-opus-4-6"
 GEMINI = "gemini/gemini-3-pro-preview"
 OPENAI = "openai/responses/gpt-5"
-MODELS = {MANUAL: "manual", ADAPTIVE: "adaptive", GEMINI: "gemini", OPENAI: "openai"}
+CHAT = "openai/gpt-5"
+MODELS = {MANUAL: "manual", ADAPTIVE: "adaptive", GEMINI: "gemini", OPENAI: "openai", CHAT: "chat"}
+PROVIDERS = {"Claude": (MANUAL, ADAPTIVE), "Gemini": (GEMINI,), "Responses": (OPENAI,), "Chat Completions": (CHAT,)}
+STREAMINGS = (WHOLE, Streaming(characters=7), Streaming(characters=1, bytes=61), Streaming(characters=40, bytes=1_000))
 WEATHER = ToolSpec(name="weather", description="The weather of a town.", parameters={"type": "object"})
 EFFORTS = ("high", "high", "high", "low", "none", None)
 SHOWS = 23  # Every so many numbers of shelves there is a picture on it.
@@ -64,7 +68,7 @@ def enter_models(provider: ThinkingProvider, *, window: int = 120_000) -> None:
         put_model(settle_model(
             alias=alias, litellm_model=name, api_base=provider.url, context_window=window, max_output_tokens=6_000,
             prices=EnteredPrices(), timeout_seconds=60, total_timeout_seconds=600, fallbacks=(), takes_pictures=None,
-            parameters={"provider_tools": ["web_search"]},
+            parameters={"provider_tools": ["web_search"]} if name != CHAT else {},
         ))  # fmt: skip
 
 
@@ -136,6 +140,8 @@ class Imagined:
 
     async def live(self, session: SessionRecord, provider: ThinkingProvider) -> None:
         for number in range(self.random.randint(1, 4)):
+            provider.streaming = self.random.choice(STREAMINGS)
+            self.seen[f"streamed in pieces of {provider.streaming.characters:,}"] += 1
             self.steps = self.random.choice((1, 2, 3, 4, 6, 12))
             choice = "required" if self.steps > 1 and self.random.random() < 0.15 else None
             searches = ("web_search",) if self.random.random() < 0.6 else None

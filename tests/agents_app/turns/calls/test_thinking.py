@@ -25,10 +25,12 @@ from sessions_app.record.message_queries import load_messages
 from sessions_app.record.turn_queries import list_calls
 from tests.support.material.thinking_sessions import (
     ADAPTIVE,
+    CHAT,
     GEMINI,
     MANUAL,
     MODELS,
     OPENAI,
+    PROVIDERS,
     WEATHER,
     Imagined,
     check_calls,
@@ -54,19 +56,21 @@ def call(number: int) -> Block:
 
 @pytest.fixture(autouse=True)
 def _keys(monkeypatch) -> None:
-    for name in ("ANTHROPIC_API_KEY", "GEMINI_API_KEY"):
+    for name in ("ANTHROPIC_API_KEY", "GEMINI_API_KEY", "OPENAI_API_KEY"):
         monkeypatch.setenv(name, "key")
 
 
 def thinks(body: dict[str, Any]) -> Any:
-    return body.get("thinking") or body.get("reasoning") or body.get("generationConfig", {}).get("thinkingConfig")
+    asked = body.get("thinking") or body.get("reasoning") or body.get("reasoning_effort")
+    return asked or body.get("generationConfig", {}).get("thinkingConfig")
 
 
 def sealed(body: dict[str, Any]) -> list[dict[str, Any]]:
     """Return what of a request its model has signed or encrypted."""
     said = [part for one in body.get("contents", ()) for part in one["parts"] if "thoughtSignature" in part]
     said += [item for item in body.get("input", ()) if item.get("type") == "reasoning"]
-    blocks = [block for one in body.get("messages", ()) for block in one["content"]]
+    contents = [one["content"] for one in body.get("messages", ()) if isinstance(one.get("content"), list)]
+    blocks = [block for content in contents for block in content]
     return said + [block for block in blocks if block["type"] in OPAQUE]
 
 
@@ -80,8 +84,8 @@ SCRIPT: list[list[Block]] = [
     [("think", "Enough."), ("text", "Ledgers.")],
     [("text", "As I said.")],
 ]
-SENT = {MANUAL: [0, 3, 3, 3], ADAPTIVE: [0, 3, 4, 5], GEMINI: [0, 1, 2, 3], OPENAI: [0, 3, 4, 4]}
-"""How much of it each call sends back; to OpenAI, what led to calls."""
+SENT = {MANUAL: [0, 3, 3, 3], ADAPTIVE: [0, 3, 4, 5], GEMINI: [0, 1, 2, 3], OPENAI: [0, 3, 4, 4], CHAT: [0, 0, 0, 0]}
+"""How much of it each call sends back; to OpenAI, what led to calls; in Chat Completions nothing."""
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -112,17 +116,32 @@ async def test_what_people_read_of_it_stands_before_what_only_the_model_reads(al
     assert answer.parts[0].part == ReasoningPart(text="Which shelf? ")
 
 
-CHANGES = ("compactions", "waits", "thinking", "sealed", "thinking with results", "searches sent back", "pictures")
+CHANGES = (
+    "compactions",
+    "waits",
+    "thinking",
+    "sealed",
+    "thinking with results",
+    "searches sent back",
+    "pictures",
+    "read from a cache",
+)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [8, pytest.param(1_000, marks=pytest.mark.soak)])
-async def test_no_session_is_refused_whatever_happens_between_its_calls(alice, count: int) -> None:
+@pytest.mark.parametrize(
+    ("models", "count"),
+    [
+        pytest.param(tuple(MODELS), 8, id="each"),
+        *(pytest.param(models, 1_000, marks=pytest.mark.soak, id=name) for name, models in PROVIDERS.items()),
+    ],
+)
+async def test_no_session_is_refused_whatever_happens_between_its_calls(alice, models, count: int) -> None:
     seen: Counter[str] = Counter()
     for seed in range(count):
         imagined = Imagined(seed)
         with ThinkingProvider(imagined.say, window=30_000) as provider:
-            session = await thinking_session(alice, provider, list(MODELS)[seed % len(MODELS)], window=30_000)
+            session = await thinking_session(alice, provider, models[seed % len(models)], window=30_000)
             await imagined.live(session, provider)
         seen += imagined.seen
         for body in provider.requests:
@@ -131,8 +150,9 @@ async def test_no_session_is_refused_whatever_happens_between_its_calls(alice, c
             seen["sealed"] += bool(sealed(body))
             seen["searches sent back"] += "web_search_tool_result" in json.dumps(body)
             seen["goes on after a pause"] += body.get("messages", [{}])[-1].get("role") == "assistant"
-            seen["pictures"] += '"image/png"' in json.dumps(body)
+            seen["pictures"] += "image/png" in json.dumps(body)
             seen["thinking with results"] += bool(body.get("thinking")) and brings_results(body)
+        seen["read from a cache"] += sum(bill.read > 0 for bill in provider.bills)
     print(seen)
     assert min(seen[what] for what in CHANGES) > 0
 
