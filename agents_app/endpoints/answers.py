@@ -79,8 +79,7 @@ SESSION, TURN, UNUSED = "X-Mnesis-Session", "X-Mnesis-Turn", "X-Mnesis-Unused"
 RECENT = 40
 # For one call: only the caller's tools, nothing to compact, and no facts of other sessions beside what the caller sent.
 ONE_TURN = {"turn": {"tools": []}, "compaction": {"auto": False}, "retrieval": {"max_held_facts": 0}}
-Piece = str | Answered  # of an answer: text as it comes, then the whole
-ThinkingPiece = Piece | Thought
+Piece = str | Thought | Answered  # of an answer: text and thinking as they come, then the whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,21 +145,10 @@ async def ask(
     return RunningAnswer(session=session, started=started, viewer=viewer, is_json=is_json_format(request.parameters))
 
 
-async def follow_answer(asked: RunningAnswer) -> AsyncIterator[Piece]:
-    """Yield the answer's text as it comes, then the whole answer.
+async def follow_thinking(asked: RunningAnswer) -> AsyncIterator[Piece]:
+    """Yield the answer's text as it comes, with the model's thinking in its places, then the whole answer.
 
     :raises MnesisError: the turn failed, or the caller's key ended; what was said is in the record.
-    """
-    async with aclosing(follow_thinking(asked)) as pieces:  # type: ignore[type-var]
-        async for piece in pieces:
-            if not isinstance(piece, Thought):
-                yield piece
-
-
-async def follow_thinking(asked: RunningAnswer) -> AsyncIterator[ThinkingPiece]:
-    """Yield the answer's text as ``follow_answer`` does, with the model's thinking in its places.
-
-    :raises MnesisError: as ``follow_answer``
     """
     sent, has_begun = 0, False
     if asked.started.is_new or not await db(_is_answered, asked):

@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict
 from agents_app.endpoints import gateway
 from agents_app.endpoints.answers import (
     SESSION,
+    Piece,
     RunningAnswer,
-    ThinkingPiece,
     Unread,
     ask,
     follow_thinking,
@@ -115,8 +115,8 @@ def anthropic_error(error: errors.MnesisError, status: int = 0) -> HttpResponse:
 
 async def _stream(
     asked: RunningAnswer,
-    piece: ThinkingPiece,
-    pieces: AsyncIterator[ThinkingPiece],
+    piece: Piece,
+    pieces: AsyncIterator[Piece],
     *,
     thinks: bool,
     request_id: str,

@@ -18,7 +18,7 @@ from agents_app.endpoints.answers import (
     RunningAnswer,
     Unread,
     ask,
-    follow_answer,
+    follow_thinking,
     head_of,
     headers_of,
     read_body,
@@ -34,7 +34,7 @@ from mnesis_core.search.ranking import unpacked
 from mnesis_core.text import printable, write_time
 from mnesis_core.turns import completions
 from mnesis_core.turns.gateway import Protocol
-from mnesis_core.turns.requests import SESSION_FIELD, CompletionRequest, RequestMessage
+from mnesis_core.turns.requests import SESSION_FIELD, Answered, CompletionRequest, RequestMessage
 from sessions_app.assistants.assistant_store import PREFIX
 from sessions_app.callers import owner_id
 from sessions_app.conf import embedding_spec, get_embedder, list_models
@@ -165,7 +165,7 @@ async def chat_completions(request: HttpRequest, body: CompletionIn) -> HttpResp
     wanted = body.request(request.headers.get(SESSION, ""))
     key = request.headers.get("Idempotency-Key") or None
     asked = await ask(wanted, owner=request.user, viewer=viewer_of(request), idempotency_key=key)  # type: ignore[arg-type]
-    pieces = follow_answer(asked)
+    pieces = follow_thinking(asked)
     # Awaited before the answer begins, so that a call that fails at once has its status, streamed or not.
     first = await anext(pieces)
     headers = await db(headers_of, asked, wanted, owner=owner_id(request), called=completions.PARAMETERS)
@@ -174,7 +174,7 @@ async def chat_completions(request: HttpRequest, body: CompletionIn) -> HttpResp
         chunks = _chunks(asked, first, pieces, include_usage=include_usage)
         return StreamingHttpResponse(chunks, content_type="text/event-stream", headers=headers)
     piece = first
-    while isinstance(piece, str):
+    while not isinstance(piece, Answered):
         piece = await anext(pieces)
     return JsonResponse(completions.read_completion(piece), headers=headers)
 
@@ -216,8 +216,8 @@ async def _chunks(
     """Yield the answer as server-sent events; an error on the way is the last of them."""
     head, is_first, piece = head_of(asked), True, first
     try:
-        while isinstance(piece, str):
-            yield _event(completions.read_text(head, piece, is_first=is_first))
+        while not isinstance(piece, Answered):
+            yield _event(completions.read_piece(head, piece, is_first=is_first))
             is_first, piece = False, await anext(pieces)
         for end in completions.read_end(piece, include_usage=include_usage, is_first=is_first):
             yield _event(end)

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict
 from agents_app.endpoints import gateway
 from agents_app.endpoints.answers import (
     SESSION,
-    ThinkingPiece,
+    Piece,
     Unread,
     answer_of,
     ask,
@@ -237,7 +237,7 @@ def _past_response(name: str, owner: int, *, shows_encrypted: bool = False) -> d
 
 
 async def _written(
-    writer: responses.ResponseWriter, first: ThinkingPiece, pieces: AsyncIterator[ThinkingPiece]
+    writer: responses.ResponseWriter, first: Piece, pieces: AsyncIterator[Piece]
 ) -> AsyncIterator[responses.Event]:
     piece = first
     for event in writer.begin():
@@ -250,9 +250,7 @@ async def _written(
         yield event
 
 
-async def _events(
-    writer: responses.ResponseWriter, first: ThinkingPiece, pieces: AsyncIterator[ThinkingPiece]
-) -> AsyncIterator[str]:
+async def _events(writer: responses.ResponseWriter, first: Piece, pieces: AsyncIterator[Piece]) -> AsyncIterator[str]:
     """Yield a response as server-sent events; a failure on the way is the last of them."""
     try:
         async for event in _written(writer, first, pieces):

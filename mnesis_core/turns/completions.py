@@ -13,10 +13,10 @@ from mnesis_core.errors import InvalidRequest, MnesisError
 from mnesis_core.files.pictures import SentPicture, read_audio, read_picture
 from mnesis_core.llm.interface import ToolCall
 from mnesis_core.llm.parameters import NAMES, Parameters, read_parameters
-from mnesis_core.messages import CitationPart
+from mnesis_core.messages import CitationPart, ReasoningPart
 from mnesis_core.records import UsageRecord
 from mnesis_core.text import printable
-from mnesis_core.turns.requests import Answered, Head, is_off, unused_names, web_address
+from mnesis_core.turns.requests import Answered, Head, Thought, is_off, joined, unused_names, web_address
 
 # Our names of the parameters that are read, and OpenAI's.
 PARAMETERS = {
@@ -28,6 +28,8 @@ PARAMETERS = {
 USED = {"model", "messages", "stream", "stream_options", "tools", "metadata", "user", "n", "max_tokens"} | {
     *PARAMETERS.values()
 }
+# The model's visible thinking, which OpenAI has no field for: that of DeepSeek, vLLM and litellm.
+REASONING = "reasoning_content"
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
 
@@ -109,6 +111,8 @@ def read_content(
 def read_completion(answered: Answered) -> dict[str, Any]:
     refusal = printable(answered.refusal) or None
     message: dict[str, Any] = {"role": "assistant", "content": printable(answered.text), "refusal": refusal}
+    if thought := joined(part.text for part in answered.parts if isinstance(part, ReasoningPart)):
+        message[REASONING] = printable(thought)
     if answered.citations:
         message["annotations"] = [*_annotations(answered)]
     if answered.pictures:
@@ -126,9 +130,10 @@ def read_completion(answered: Answered) -> dict[str, Any]:
     }
 
 
-def read_text(head: Head, text: str, *, is_first: bool) -> dict[str, Any]:
-    delta = {"role": "assistant"} if is_first else {}
-    return _chunk(head, delta | {"content": printable(text)})
+def read_piece(head: Head, piece: str | Thought, *, is_first: bool) -> dict[str, Any]:
+    role = {"role": "assistant"} if is_first else {}
+    said = {"content": piece} if isinstance(piece, str) else {REASONING: piece.text}
+    return _chunk(head, role | {name: printable(text) for name, text in said.items()})
 
 
 def read_end(answered: Answered, *, include_usage: bool, is_first: bool) -> Iterator[dict[str, Any]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agents_app.endpoints.answers import ask, follow_answer
+from agents_app.endpoints.answers import ask, follow_thinking
 from agents_app.tools.registry import ToolContext, tool
 from agents_app.turns import lifecycle
 from mnesis_core.errors import ModelStreamBroken
@@ -106,13 +106,43 @@ async def test_the_steps_of_a_turn_are_one_text_streamed_or_whole(script, sessio
     assert streamed == "\n\n".join(answer for answer in answers[:3] if answer)
 
 
+@pytest.mark.parametrize("stream", [True, False])
+async def test_visible_thinking_is_the_reasoning_content_of_an_answer_and_may_come_back(
+    script, session, program, stream
+):
+    script(
+        Step(reasoning="Which one?", text="I look.", tool_calls=LOOK.tool_calls),
+        Step(reasoning="Not \ud800 much.", text="Nothing there."),
+        "As I said.",
+    )
+    response = await program.ask("Look", session=session.id, stream=stream)
+    if stream:
+        text, chunks = await said(response)
+        deltas = [chunk["choices"][0]["delta"] for chunk in chunks if chunk["choices"]]
+        thought = "".join(delta.get("reasoning_content", "") for delta in deltas)
+        assert deltas[0]["role"] == "assistant"
+        assert sum("role" in delta for delta in deltas) == 1
+        assert "reasoning_content" in deltas[0]
+    else:
+        message = response.json()["choices"][0]["message"]
+        text, thought = message["content"], message["reasoning_content"]
+    assert text == "I look.\n\nNothing there."
+    assert thought.replace("\n", "") == "Which one?Not \ufffd much."
+    answer = {"role": "assistant", "content": text, "reasoning_content": thought, "reasoning": thought}
+    messages = [{"role": "user", "content": "Look"}, answer, {"role": "user", "content": "Sure?"}]
+    again = await program.post(model="demo", messages=messages, session=session.id)
+    message = again.json()["choices"][0]["message"]
+    assert message["content"] == "As I said."
+    assert "reasoning_content" not in message
+
+
 async def test_who_follows_late_misses_no_word(script, alice, session):
     gate = asyncio.Event()
     model = script(LOOK, Step(text=("Nothing ", "there."), gate=gate))
     request = CompletionRequest(model="demo", messages=(RequestMessage(role="user", text="Look"),), session=session.id)
     asked = await ask(request, owner=alice, viewer=Viewer(owner_id=alice.pk))
     await asyncio.wait_for(model.at_gate.wait(), 60)
-    pieces = follow_answer(asked)
+    pieces = follow_thinking(asked)
     first = [await asyncio.wait_for(anext(pieces), 60) for _ in range(2)]
     gate.set()
     *rest, answered = [piece async for piece in pieces]
