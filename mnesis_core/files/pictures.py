@@ -9,7 +9,8 @@ The limits and counts are the providers' own, as documented in November 2025:
   on the long side or about 1,600 tokens a picture is scaled down there; 5 MB a picture; 2,000 pixels a side in a request
   with more than 20 pictures.
 * OpenAI, https://platform.openai.com/docs/guides/images-vision: scaled to fit 2,048 x 2,048, then to 768 pixels on the
-  short side; 85 tokens and 170 for each tile of 512 x 512. Models that count other tiles or patches are estimated by it.
+  short side; 85 tokens and 170 for each tile of 512 x 512, which is an estimate for models that count other tiles. The small
+  models count patches of 32 x 32: a picture is scaled to at most 1,536 of them, and each costs the model's multiplier.
 * Gemini, https://ai.google.dev/gemini-api/docs/tokens: 258 tokens up to 384 x 384, else 258 for each tile of 768 x 768;
   20 MB a request with its text (https://ai.google.dev/gemini-api/docs/image-understanding), of which we leave 5 MB to the text:
   a million tokens.
@@ -34,7 +35,7 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from math import ceil, sqrt
+from math import ceil, floor, sqrt
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,7 @@ MOST_PIXELS = 50_000_000  # Larger pictures are not decoded; this is the largest
 MOST_RENDITION_BYTES = 5_000_000
 JPEG_QUALITY, PNG_LEVEL = 85, 6
 SHRINK = 0.75  # by which a side shrinks again while the bytes are too many
+PATCH = 32  # pixels of a side
 _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)?(?:;[\w.+-]+=[^;,]*)*;base64,", re.ASCII | re.IGNORECASE)
 _ROTATED = 0x0112  # EXIF's orientation
 
@@ -71,6 +73,7 @@ class PictureRule:
     longest: int  # pixels of the long side
     shortest: int = 0  # the most pixels of the short side; 0 for any
     pixels: int = 0  # the most pixels; 0 for any
+    patches: int = 0  # the most squares of ``PATCH`` pixels a side; 0 for any
     most_bytes: int
     together: int = 15_000_000  # bytes of all pictures of one prompt, with PDFs and audio, before they become Base64
     page_tokens: int  # the picture of a PDF's page
@@ -95,6 +98,30 @@ OPENAI = PictureRule(
     page_tokens=1_105,
     tokens=lambda width, height: 85 + 170 * ceil(width / 512) * ceil(height / 512),
 )
+
+
+def _patch_rule(name: str, multiplier: float) -> PictureRule:
+    return replace(
+        OPENAI,
+        name=name,
+        shortest=0,
+        patches=1_536,
+        page_tokens=ceil(1_536 * multiplier),
+        tokens=lambda width, height: ceil(ceil(width / PATCH) * ceil(height / PATCH) * multiplier),
+    )
+
+
+# "Calculating costs" of OpenAI's page; ``gpt-5-mini`` has the multiplier of ``gpt-4.1-mini``, and so on.
+OPENAI_MINI = _patch_rule("openai-mini-1", 1.62)
+OPENAI_NANO = _patch_rule("openai-nano-1", 2.46)
+OPENAI_O4_MINI = _patch_rule("openai-o4-mini-1", 1.72)
+_PATCHED = {
+    "gpt-4.1-mini": OPENAI_MINI,
+    "gpt-5-mini": OPENAI_MINI,
+    "gpt-4.1-nano": OPENAI_NANO,
+    "gpt-5-nano": OPENAI_NANO,
+    "o4-mini": OPENAI_O4_MINI,
+}
 GEMINI = PictureRule(
     name="gemini-1",
     longest=3072,
@@ -114,7 +141,7 @@ PORTRAIT = PictureRule(
     tokens=lambda width, height: 0,
 )
 """What pages show beside a name; no model is sent it."""
-RULES = {rule.name: rule for rule in (ANTHROPIC, OPENAI, GEMINI, PORTRAIT)}
+RULES = {rule.name: rule for rule in (ANTHROPIC, OPENAI, *_PATCHED.values(), GEMINI, PORTRAIT)}
 
 
 def kind_of(media_type: str) -> str:
@@ -131,7 +158,10 @@ def rule_for(litellm_model: str) -> PictureRule:
     name = litellm_model.lower()
     if "claude" in name or name.startswith("anthropic/"):
         return ANTHROPIC
-    return GEMINI if "gemini" in name else OPENAI
+    if "gemini" in name:
+        return GEMINI
+    name = name.rpartition("/")[2]
+    return next((rule for start, rule in _PATCHED.items() if name.startswith(start)), OPENAI)
 
 
 def fitted(width: int, height: int, rule: PictureRule) -> tuple[int, int]:
@@ -141,7 +171,16 @@ def fitted(width: int, height: int, rule: PictureRule) -> tuple[int, int]:
         scale = min(scale, rule.shortest / min(width, height))
     if rule.pixels:
         scale = min(scale, sqrt(rule.pixels / (width * height)))
+    if rule.patches and ceil(width / PATCH) * ceil(height / PATCH) > rule.patches:
+        scale = min(scale, _scale_to_patches(width / PATCH, height / PATCH, rule.patches))
     return (width, height) if scale == 1.0 else (max(1, round(width * scale)), max(1, round(height * scale)))
+
+
+def _scale_to_patches(across: float, down: float, most: int) -> float:
+    """Return OpenAI's scale: that at which the areas are equal, and then down to a whole number of patches a side."""
+    scale = sqrt(most / (across * down))
+    whole = (max(1, floor(side * scale)) / (side * scale) for side in (across, down))
+    return scale * min(whole)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from dataclasses import replace
+from math import ceil
 from typing import Any
 
 import pytest
@@ -17,7 +18,20 @@ from mnesis_core.context.manifests import fold_manifest, outlines_of, unfold_man
 from mnesis_core.context.pictures import MOST_PICTURES
 from mnesis_core.context.prompt_diff import difference
 from mnesis_core.context.replay import blocks_of
-from mnesis_core.files.pictures import ANTHROPIC, GEMINI, OPENAI, PDF, RULES, fitted, read_data_url, rule_for
+from mnesis_core.files.pictures import (
+    ANTHROPIC,
+    GEMINI,
+    OPENAI,
+    OPENAI_MINI,
+    OPENAI_NANO,
+    OPENAI_O4_MINI,
+    PATCH,
+    PDF,
+    RULES,
+    fitted,
+    read_data_url,
+    rule_for,
+)
 from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.messages import FileRefPart, ImagePart
 from mnesis_core.providers.answer import PICTURE_TOKENS, estimate_payload
@@ -56,6 +70,9 @@ def shown(prompt: Any) -> list[int]:
     return [len(said.pictures) for said in prompt.messages]
 
 
+PATCHES = replace(OPENAI_MINI, tokens=lambda width, height: ceil(width / PATCH) * ceil(height / PATCH))
+
+
 @pytest.mark.parametrize(
     ("rule", "size", "sent", "tokens"),
     [
@@ -67,6 +84,12 @@ def shown(prompt: Any) -> list[int]:
         (OPENAI, (1024, 1024), (768, 768), 765),
         (OPENAI, (2048, 4096), (768, 1536), 1105),
         (OPENAI, (4096, 8192), (768, 1536), 1105),
+        (PATCHES, (1024, 1024), (1024, 1024), 1024),  # the documentation's own examples, before the multiplier
+        (PATCHES, (1800, 2400), (1056, 1408), 1452),
+        (OPENAI_MINI, (1024, 1024), (1024, 1024), 1659),
+        (OPENAI_NANO, (1800, 2400), (1056, 1408), 3572),
+        (OPENAI_O4_MINI, (1800, 2400), (1056, 1408), 2498),
+        (OPENAI_MINI, (50_000, 1), (2048, 1), 104),
         (GEMINI, (384, 384), (384, 384), 258),
         (GEMINI, (1536, 800), (1536, 800), 1032),
         (GEMINI, (50_000, 1), (3072, 1), 1032),
@@ -83,6 +106,7 @@ def test_a_picture_is_never_enlarged_and_never_too_large(width: int, height: int
     assert 1 <= sent[0] <= width
     assert 1 <= sent[1] <= height
     assert max(sent) <= rule.longest
+    assert not rule.patches or ceil(sent[0] / PATCH) * ceil(sent[1] / PATCH) <= rule.patches
     assert fitted(*sent, rule) == sent or rule.pixels  # rounding may leave a pixel more than the area has
 
 
@@ -92,6 +116,12 @@ def test_the_family_is_told_by_the_models_name():
         "bedrock/eu.anthropic.claude-x": ANTHROPIC,
         "vertex_ai/gemini-2.5-pro": GEMINI,
         "openai/gpt-4o": OPENAI,
+        "openai/gpt-5": OPENAI,
+        "openai/responses/gpt-5-mini": OPENAI_MINI,
+        "azure/gpt-4.1-mini-2025-04-14": OPENAI_MINI,
+        "openrouter/openai/gpt-5-nano": OPENAI_NANO,
+        "gpt-4.1-nano": OPENAI_NANO,
+        "openai/o4-mini": OPENAI_O4_MINI,
         "ollama/llava": OPENAI,
     }
     assert {name: rule_for(name) for name in names} == names
