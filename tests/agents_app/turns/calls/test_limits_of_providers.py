@@ -113,10 +113,11 @@ async def test_responses_may_say_so_in_their_stream(alice: Any, refusal: Any) ->
 @pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
 @pytest.mark.parametrize("name", ALL)
 async def test_no_request_has_more_of_pictures_than_a_provider_takes(alice: Any, name: str) -> None:
-    sent = [read_data_url(data_url(noise(997, 997)), place="x") for _ in range(5)]
+    # 14.8 MB, which become 19.7 beside half a megabyte of text.
+    sent = [read_data_url(data_url(noise(1_115, 1_115)), place="x") for _ in range(5)]
     with CachingProvider(lambda _: "Noise.", window=1_000_000) as provider:
         session = await session_of(alice, provider, name, window=1_000_000)
-        message = WORDS * 3_000
+        message = WORDS * 12_000
         started = await lifecycle.start_turn(session.id, owner_id=alice.pk, message=message, pictures=sent)
         turn = await lifecycle.wait_turn(session.id, started.turn.id, owner_id=alice.pk)
     assert (turn.state, provider.refusals) == (TurnState.COMPLETED, []), turn.error_message
