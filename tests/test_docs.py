@@ -7,6 +7,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+LINK = re.compile(r"\]\(([^)#\s:]+)(?:#[^)]*)?\)")
+"""To another file, not to another site."""
 FOLDERS = (
     *("mnesis_core", "sessions_app", "compaction_app", "files_app", "agents_app", "audit_app", "mnesis_site"),
     *("clients", "tests", "benchmarks", "docs", "static", "templates"),
@@ -32,3 +34,10 @@ def test_every_path_in_the_documentation_exists() -> None:
     named = {(page.name, path) for page in PAGES for path in PATH.findall(page.read_text(encoding="utf-8"))}
     assert len(named) > 100
     assert not sorted((page, path) for page, path in named if path not in EXAMPLES and not is_there(path))
+
+
+def test_every_link_in_the_documentation_leads_to_a_file() -> None:
+    pages = [*PAGES, ROOT / "CHANGELOG.md"]
+    linked = [(page, target) for page in pages for target in LINK.findall(page.read_text(encoding="utf-8"))]
+    assert len(linked) > 100
+    assert [(page.name, target) for page, target in linked if not (page.parent / target).exists()] == []
