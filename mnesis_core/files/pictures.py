@@ -9,8 +9,9 @@ The limits and counts are the providers' own, as documented in November 2025:
   on the long side or about 1,600 tokens a picture is scaled down there; 5 MB a picture; 2,000 pixels a side in a request
   with more than 20 pictures.
 * OpenAI, https://platform.openai.com/docs/guides/images-vision: scaled to fit 2,048 x 2,048, then to 768 pixels on the
-  short side; 85 tokens and 170 for each tile of 512 x 512, which is an estimate for models that count other tiles. The small
-  models count patches of 32 x 32: a picture is scaled to at most 1,536 of them, and each costs the model's multiplier.
+  short side; a base and so many for each tile of 512 x 512, by the model (85 and 170 for GPT-4o, and for those that are not
+  listed). The small models count patches of 32 x 32: a picture is scaled to at most 1,536 of them, and each costs the
+  model's multiplier.
 * Gemini, https://ai.google.dev/gemini-api/docs/tokens: 258 tokens up to 384 x 384, else 258 for each tile of 768 x 768;
   20 MB a request with its text (https://ai.google.dev/gemini-api/docs/image-understanding), of which we leave 5 MB to the text:
   a million tokens.
@@ -100,27 +101,39 @@ OPENAI = PictureRule(
 )
 
 
+def _tile_rule(name: str, base: int, tile: int) -> PictureRule:
+    def tokens(width: int, height: int) -> int:
+        return base + tile * ceil(width / 512) * ceil(height / 512)
+
+    return replace(OPENAI, name=name, page_tokens=base + 6 * tile, tokens=tokens)
+
+
 def _patch_rule(name: str, multiplier: float) -> PictureRule:
-    return replace(
-        OPENAI,
-        name=name,
-        shortest=0,
-        patches=1_536,
-        page_tokens=ceil(1_536 * multiplier),
-        tokens=lambda width, height: ceil(ceil(width / PATCH) * ceil(height / PATCH) * multiplier),
-    )
+    def tokens(width: int, height: int) -> int:
+        return ceil(ceil(width / PATCH) * ceil(height / PATCH) * multiplier)
+
+    return replace(OPENAI, name=name, shortest=0, patches=1_536, page_tokens=ceil(1_536 * multiplier), tokens=tokens)
 
 
 # "Calculating costs" of OpenAI's page; ``gpt-5-mini`` has the multiplier of ``gpt-4.1-mini``, and so on.
 OPENAI_MINI = _patch_rule("openai-mini-1", 1.62)
 OPENAI_NANO = _patch_rule("openai-nano-1", 2.46)
 OPENAI_O4_MINI = _patch_rule("openai-o4-mini-1", 1.72)
-_PATCHED = {
+OPENAI_5 = _tile_rule("openai-5-1", 70, 140)
+OPENAI_4O_MINI = _tile_rule("openai-4o-mini-1", 2_833, 5_667)
+OPENAI_O = _tile_rule("openai-o-1", 75, 150)
+# By the beginning of a model's name; the first that fits counts.
+_OPENAI = {
     "gpt-4.1-mini": OPENAI_MINI,
     "gpt-5-mini": OPENAI_MINI,
     "gpt-4.1-nano": OPENAI_NANO,
     "gpt-5-nano": OPENAI_NANO,
     "o4-mini": OPENAI_O4_MINI,
+    "gpt-5": OPENAI_5,
+    "gpt-4o-mini": OPENAI_4O_MINI,
+    "o1": OPENAI_O,
+    "o3": OPENAI_O,
+    "computer-use-preview": _tile_rule("openai-computer-use-1", 65, 129),
 }
 GEMINI = PictureRule(
     name="gemini-1",
@@ -141,7 +154,7 @@ PORTRAIT = PictureRule(
     tokens=lambda width, height: 0,
 )
 """What pages show beside a name; no model is sent it."""
-RULES = {rule.name: rule for rule in (ANTHROPIC, OPENAI, *_PATCHED.values(), GEMINI, PORTRAIT)}
+RULES = {rule.name: rule for rule in (ANTHROPIC, OPENAI, *_OPENAI.values(), GEMINI, PORTRAIT)}
 
 
 def kind_of(media_type: str) -> str:
@@ -161,7 +174,7 @@ def rule_for(litellm_model: str) -> PictureRule:
     if "gemini" in name:
         return GEMINI
     name = name.rpartition("/")[2]
-    return next((rule for start, rule in _PATCHED.items() if name.startswith(start)), OPENAI)
+    return next((rule for start, rule in _OPENAI.items() if name.startswith(start)), OPENAI)
 
 
 def fitted(width: int, height: int, rule: PictureRule) -> tuple[int, int]:
