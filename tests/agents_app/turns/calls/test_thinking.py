@@ -129,6 +129,8 @@ CHANGES = (
 
 
 @pytest.mark.slow
+# Each session has an address of its own; litellm keeps 200 clients and forgets older ones without closing them.
+@pytest.mark.filterwarnings("ignore:Unclosed (client session|connector):ResourceWarning")
 @pytest.mark.parametrize(
     ("models", "count"),
     [
