@@ -85,7 +85,7 @@ def test_static_files_are_kept_for_a_year_and_name_each_other(nobody: httpx.Clie
         is_small = len(answer.content) < 1_000 or answer.headers["Content-Type"] == "image/png"
         assert is_small or answer.headers["Content-Encoding"] == "gzip", address
         assert answer.content == nobody.get(address, headers={"Accept-Encoding": "identity"}).content, address
-        found = re.findall(r"""(?:from |import |import\()["'](\.[^"']+)["']|url\(["']?([^"'):]+)""", answer.text)
+        found = re.findall(r"""(?:from |import |import\()["'](\.[^"']+)["']|url\(["']?([^"'):]+)["')]""", answer.text)
         addresses |= {urljoin(address, one or other) for one, other in found} - seen
     assert len(seen) > 8
     assert any(len(nobody.get(address).content) > 20_000 for address in seen)
