@@ -180,7 +180,7 @@ def test_a_file_that_cannot_go_with_a_message_is_refused(
     (tmp_path / "good.txt").write_text("x")
     faults = dict.fromkeys(("none.png", ".", "a\0", "\ud800"), "cannot be read")
     for name, told in {**faults, "empty.png": "is empty", "large.txt": "larger than the 50 bytes"}.items():
-        with subtests.test(name):
+        with subtests.test(ascii(name)):
             paths = ("--file", f"{tmp_path}/good.txt", "--file", f"{tmp_path}/{name}")
             output, errors, status = run(*words, *paths)
             code = "REQUEST_TOO_LARGE" if name == "large.txt" else "INVALID_REQUEST"
