@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -12,11 +13,12 @@ from mnesis_core.messages import RefusalPart
 from mnesis_core.providers.scripted import Step
 from mnesis_core.records import SessionRecord, TurnState
 from sessions_app.database.threads import db
+from sessions_app.live import follow
 from sessions_app.llm.model_store import create_key
 from sessions_app.pages.transcript import load_chunk
 from sessions_app.record.message_queries import load_message_rows
 from tests.support.people.programs import Program
-from tests.support.people.story import frames_until, history, say
+from tests.support.people.story import history, say
 
 pytestmark = pytest.mark.usefixtures("no_connection_left")
 WORDS = Step(refusal="I will not.")
@@ -49,8 +51,14 @@ async def test_the_turn_says_how_it_ended(session: SessionRecord, script: Any, s
 
 async def test_the_words_of_a_refusal_come_as_they_are_said(session: SessionRecord, script: Any) -> None:
     script(WORDS)
-    started = await lifecycle.start_turn(session.id, owner_id=session.owner_id, message="How?")
-    frames = await frames_until(session, "turn.incomplete", after=started.seq - 1)
+    # Followed before it starts: a short turn may end before a later follower sees a word of it.
+    async with aclosing(follow(session.id)) as following:  # type: ignore[type-var]
+        while (await anext(following))["type"] != "caught_up":
+            pass
+        await lifecycle.start_turn(session.id, owner_id=session.owner_id, message="How?")
+        frames = [await anext(following)]
+        while frames[-1]["type"] != "turn.incomplete":
+            frames.append(await anext(following))
     told = [frame for frame in frames if frame["type"] == "delta" and frame["part_type"] == "refusal"]
     assert "".join(frame["text"] for frame in told) == "I will not."
     assert frames[-1]["data"]["error_code"] == "ANSWER_REFUSED"
