@@ -50,6 +50,7 @@ _ID_DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _ID_PAIRS = [high + low for high in _ID_DIGITS for low in _ID_DIGITS]
 _ID = re.compile(rf"(?:{'|'.join(ID_PREFIXES)})_[0-9A-HJKMNP-TV-Z]{{26}}")
 _ID_IN_TEXT = re.compile(rf"(?<![0-9A-Za-z_]){_ID.pattern}(?![0-9A-Za-z])")
+_last_number = 0  # of the id that this process made last
 
 
 class TurnState(StrEnum):
@@ -557,7 +558,8 @@ class SummaryRecord(NewSummary):
     source_ids: list[tuple[str, str]]  # (``message`` or ``summary``, id), in order
 
 
-# Ids: prefixed ULIDs: unique everywhere, made once, never used for order (order is by ``seq``)
+# Ids: prefixed ULIDs: unique everywhere, made once. The order of a record is its ``seq``; ids order lists of rows that
+# have none, so those that a process makes one after another increase (ULID specification, "Monotonicity").
 
 
 def new_id(prefix: str) -> str:
@@ -581,8 +583,14 @@ def first_id(prefix: str, seconds: float) -> str:
 
 
 def _made_now(prefix: str) -> str:
-    # 48 bits of milliseconds, 80 random ones.
-    return _format_id(prefix, time.time_ns() // 1_000_000 << 80 | int.from_bytes(os.urandom(10)))
+    # 48 bits of milliseconds, 80 random ones of which the first is 0, so that steps of 64 random bits overflow none.
+    # Two threads that read the same last number lose its order alone: their steps differ.
+    global _last_number
+    number = time.time_ns() // 1_000_000 << 80 | int.from_bytes(os.urandom(10)) >> 1
+    if number >> 80 == _last_number >> 80:
+        number = _last_number + 1 + int.from_bytes(os.urandom(8))
+    _last_number = number
+    return _format_id(prefix, number)
 
 
 def _format_id(prefix: str, number: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mnesis_core.messages import TextPart, ToolPart
+from mnesis_core.records import new_id
 
 
 def test_two_with_the_same_content_are_equal_and_have_one_hash() -> None:
@@ -17,3 +18,8 @@ def test_two_with_the_same_content_are_equal_and_have_one_hash() -> None:
 def test_nothing_can_be_added_to_one() -> None:
     with pytest.raises(AttributeError):
         TextPart(text="a").note = "b"  # type: ignore[attr-defined]
+
+
+def test_ids_that_are_made_one_after_another_increase() -> None:
+    made = [new_id("file") for _ in range(10_000)]
+    assert made == sorted(set(made))

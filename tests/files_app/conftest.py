@@ -12,8 +12,9 @@ from django.test import Client
 from tests.support.people.cast import make_user
 from tests.support.people.story import script, session
 from tests.support.record.talks import new_session
+from tests.support.servers.picture_server import picture_server, pictures
 
-__all__ = ["alice", "program", "script", "session", "session_id"]
+__all__ = ["alice", "picture_server", "pictures", "program", "script", "session", "session_id"]
 
 
 @pytest.fixture

@@ -22,20 +22,6 @@ from mnesis_core.network import hosts
 from sessions_app.conf import site_config
 from tests.support.material.drawings import data_url, drawing
 from tests.support.servers.picture_server import PDF, PICTURE, PictureServer
-from tests.support.sites.listed import list_on_host
-
-
-@pytest.fixture(scope="module")
-def pictures() -> Iterator[PictureServer]:
-    with PictureServer() as server:
-        yield server
-
-
-@pytest.fixture
-def server(pictures: PictureServer, settings: Any) -> PictureServer:
-    list_on_host(settings, addresses="127.0.0.1")
-    pictures.requests.clear()
-    return pictures
 
 
 @pytest.fixture
@@ -53,27 +39,27 @@ def at(url: str, *, is_document: bool = False) -> SentPicture:
     return read_picture(url, place="parts.0", is_document=is_document)
 
 
-async def test_what_is_at_an_address_is_told_by_its_bytes(server: PictureServer) -> None:
+async def test_what_is_at_an_address_is_told_by_its_bytes(pictures: PictureServer) -> None:
     here = read_data_url(data_url(drawing()), place="x")
-    picture, pdf = at(f"{server.url}/quay.png"), at(f"{server.url}/tides.pdf", is_document=True)
+    picture, pdf = at(f"{pictures.url}/quay.png"), at(f"{pictures.url}/tides.pdf", is_document=True)
     found = await fetch_pictures([picture, here, pdf, picture])
     assert [one.data for one in found] == [PICTURE, here.data, PDF, PICTURE]
     assert [one.media_type for one in found] == ["image/png", "image/png", "application/pdf", "image/png"]
     assert re.fullmatch(r"picture-\w{12}\.png", found[0].name)
-    assert server.paths == ["/quay.png", "/tides.pdf"]
+    assert pictures.paths == ["/quay.png", "/tides.pdf"]
     assert await fetch_pictures(found) == found
-    assert len(server.paths) == 2
+    assert len(pictures.paths) == 2
 
 
 async def test_a_redirect_is_followed_and_nothing_of_ours_is_sent(
-    server: PictureServer, monkeypatch: Any, tmp_path: Path
+    pictures: PictureServer, monkeypatch: Any, tmp_path: Path
 ) -> None:
     (tmp_path / ".netrc").write_text("machine 127.0.0.1 login ada password secret\n")
     monkeypatch.setenv("NETRC", str(tmp_path / ".netrc"))
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
-    [found] = await fetch_pictures([at(f"{server.url}/to//to/{server.url}/quay")])
-    assert (found.data, len(server.paths)) == (PICTURE, 3)
-    for request in server.requests:
+    [found] = await fetch_pictures([at(f"{pictures.url}/to//to/{pictures.url}/quay")])
+    assert (found.data, len(pictures.paths)) == (PICTURE, 3)
+    for request in pictures.requests:
         assert set(request["headers"]) <= {"Host", "Accept", "Accept-Encoding", "Connection", "User-Agent"}
 
 
@@ -85,40 +71,44 @@ async def test_a_redirect_is_followed_and_nothing_of_ours_is_sent(
         *("http://ada:word@127.0.0.1/a.png", "https://", "http://127.0.0.1:99999/", "https:a.png"),
     ],
 )
-async def test_no_address_inside_the_network_is_reached_not_even_by_a_redirect(server: PictureServer, url: str) -> None:
-    for asked in (url, f"{server.url}/to/{url}"):
+async def test_no_address_inside_the_network_is_reached_not_even_by_a_redirect(
+    pictures: PictureServer, url: str
+) -> None:
+    for asked in (url, f"{pictures.url}/to/{url}"):
         with pytest.raises((NotListed, PictureNotFetched)) as refused:
             await fetch_pictures([at(asked)])
         assert refused.value.details["field"] == "parts.0"
-    assert all(path.startswith("/to/") for path in server.paths)
+    assert all(path.startswith("/to/") for path in pictures.paths)
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://127.0.0.1/a.png", "data:image/png;base64,AAAA"])
-async def test_a_redirect_leads_to_the_web_only(server: PictureServer, url: str) -> None:
+async def test_a_redirect_leads_to_the_web_only(pictures: PictureServer, url: str) -> None:
     with pytest.raises(NotListed):
-        await fetch_pictures([at(f"{server.url}/to/{url}")])
+        await fetch_pictures([at(f"{pictures.url}/to/{url}")])
 
 
-async def test_a_name_is_connected_to_at_the_address_that_was_checked(server: PictureServer, monkeypatch: Any) -> None:
+async def test_a_name_is_connected_to_at_the_address_that_was_checked(
+    pictures: PictureServer, monkeypatch: Any
+) -> None:
     answers = [["127.0.0.1"], ["10.0.0.1"]]
     monkeypatch.setattr(hosts, "look_up", lambda host, port: answers.pop(0))
-    url = f"http://pictures.test:{server.server_port}/quay.png"
+    url = f"http://pictures.test:{pictures.server_port}/quay.png"
     [found] = await fetch_pictures([at(url)])
     assert found.data == PICTURE
-    assert server.requests[0]["headers"]["Host"] == f"pictures.test:{server.server_port}"
+    assert pictures.requests[0]["headers"]["Host"] == f"pictures.test:{pictures.server_port}"
     with pytest.raises(NotListed):
         await fetch_pictures([at(url)])
     answers.append(["127.0.0.1", "10.0.0.1"])
     with pytest.raises(NotListed):
         await fetch_pictures([at(url)])
-    assert len(server.paths) == 1
+    assert len(pictures.paths) == 1
 
 
-async def test_a_relative_redirect_keeps_the_name(server: PictureServer, monkeypatch: Any) -> None:
+async def test_a_relative_redirect_keeps_the_name(pictures: PictureServer, monkeypatch: Any) -> None:
     monkeypatch.setattr(hosts, "look_up", lambda host, port: ["127.0.0.1"])
-    [found] = await fetch_pictures([at(f"http://pictures.test:{server.server_port}/to//quay.png")])
+    [found] = await fetch_pictures([at(f"http://pictures.test:{pictures.server_port}/to//quay.png")])
     assert found.data == PICTURE
-    assert {request["headers"]["Host"] for request in server.requests} == {f"pictures.test:{server.server_port}"}
+    assert {request["headers"]["Host"] for request in pictures.requests} == {f"pictures.test:{pictures.server_port}"}
 
 
 @pytest.mark.parametrize(
@@ -138,33 +128,33 @@ async def test_a_relative_redirect_keeps_the_name(server: PictureServer, monkeyp
     ],
 )
 async def test_what_is_wrong_with_an_address_is_told(
-    server: PictureServer, configured: Any, path: str, error: type[Exception], told: str
+    pictures: PictureServer, configured: Any, path: str, error: type[Exception], told: str
 ) -> None:
     configured("fetch_seconds = 0.3\nlargest_bytes = 1_000")
     with pytest.raises(error, match=told) as refused:
-        await fetch_pictures([at(f"{server.url}/{path}")])
+        await fetch_pictures([at(f"{pictures.url}/{path}")])
     assert refused.value.details["field"] == "parts.0"  # type: ignore[attr-defined]
-    assert len(server.paths) <= 6
+    assert len(pictures.paths) <= 6
 
 
-async def test_nobody_may_listen_there(server: PictureServer) -> None:
+async def test_nobody_may_listen_there(pictures: PictureServer) -> None:
     with pytest.raises(PictureNotFetched):
         await fetch_pictures([at("http://127.0.0.1:1/a.png")])
 
 
-async def test_a_picture_in_place_of_a_pdf_is_refused(server: PictureServer) -> None:
+async def test_a_picture_in_place_of_a_pdf_is_refused(pictures: PictureServer) -> None:
     with pytest.raises(InvalidPicture, match="the bytes are no PDF"):
-        await fetch_pictures([at(f"{server.url}/quay.png", is_document=True)])
+        await fetch_pictures([at(f"{pictures.url}/quay.png", is_document=True)])
 
 
-async def test_all_addresses_of_a_request_share_one_size(server: PictureServer, configured: Any) -> None:
+async def test_all_addresses_of_a_request_share_one_size(pictures: PictureServer, configured: Any) -> None:
     configured(f"largest_bytes = {len(PICTURE) + len(PDF) - 1}")
     with pytest.raises(RequestTooLarge):
-        await fetch_pictures([at(f"{server.url}/quay.png"), at(f"{server.url}/tides.pdf", is_document=True)])
+        await fetch_pictures([at(f"{pictures.url}/quay.png"), at(f"{pictures.url}/tides.pdf", is_document=True)])
 
 
-async def test_a_site_may_fetch_nothing(server: PictureServer, configured: Any) -> None:
+async def test_a_site_may_fetch_nothing(pictures: PictureServer, configured: Any) -> None:
     configured("fetch_addresses = false")
     with pytest.raises(RemotePicture) as refused:
-        await fetch_pictures([at(f"{server.url}/quay.png")])
-    assert (refused.value.details, server.paths) == ({"field": "parts.0"}, [])
+        await fetch_pictures([at(f"{pictures.url}/quay.png")])
+    assert (refused.value.details, pictures.paths) == ({"field": "parts.0"}, [])

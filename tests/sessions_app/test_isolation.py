@@ -351,7 +351,7 @@ NOT_SCOPED: dict[Query, str] = {
     session_queries.forks_of_import: "its caller has found the session by its owner",
     **dict.fromkeys(
         (turn_queries.find_beginnings, session_queries.newest_through_gateway),
-        "whose they find: tests/agents_app/endpoints/test_gateway.py",
+        "whose they find: tests/agents_app/endpoints/gateway/test_gateway.py",
     ),
     **dict.fromkeys(
         (

@@ -23,23 +23,9 @@ from tests.agents_app.endpoints.test_mcp_server import agent, error, use
 from tests.support.material.drawings import data_url
 from tests.support.people.programs import Program
 from tests.support.servers.picture_server import PDF, PICTURE, PictureServer
-from tests.support.sites.listed import list_on_host
 
 pytestmark = [pytest.mark.usefixtures("no_connection_left"), pytest.mark.both_databases]
 WEATHER = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
-
-
-@pytest.fixture(scope="module")
-def pictures() -> Iterator[PictureServer]:
-    with PictureServer() as server:
-        yield server
-
-
-@pytest.fixture
-def server(pictures: PictureServer, settings: Any) -> PictureServer:
-    list_on_host(settings, addresses="127.0.0.1")
-    pictures.requests.clear()
-    return pictures
 
 
 @pytest.fixture
@@ -75,26 +61,26 @@ def types_of(user: Any) -> list[tuple[str, int | None]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("path", ENDPOINTS)
 async def test_what_is_at_an_address_is_a_file_like_any_other(
-    alice: Any, script: Any, server: PictureServer, program: Program, path: str
+    alice: Any, script: Any, pictures: PictureServer, program: Program, path: str
 ) -> None:
     script("A gradient, and a page.")
-    asked = ENDPOINTS[path](f"{server.url}/quay.png", f"{server.url}/tides.pdf")
+    asked = ENDPOINTS[path](f"{pictures.url}/quay.png", f"{pictures.url}/tides.pdf")
     response = await program.post(path, model="demo", **asked)
     assert response.status_code == 200, response.content
     assert await db(types_of, alice) == [("image", len(PICTURE)), ("pdf", len(PDF))]
-    assert server.paths == ["/quay.png", "/tides.pdf"]
+    assert pictures.paths == ["/quay.png", "/tides.pdf"]
     [session] = await db(list_sessions, owner_id=alice.pk)
     said, _ = await db(load_messages, session.id)
     assert [stored.part.file_type for stored in said.parts if isinstance(stored.part, FileRefPart)] == ["image", "pdf"]
 
 
-async def test_a_picture_of_an_item_is_fetched_too(alice: Any, server: PictureServer, program: Program) -> None:
-    items = responses(f"{server.url}/quay.png", f"{server.url}/tides.pdf")["input"]
+async def test_a_picture_of_an_item_is_fetched_too(alice: Any, pictures: PictureServer, program: Program) -> None:
+    items = responses(f"{pictures.url}/quay.png", f"{pictures.url}/tides.pdf")["input"]
     made = await program.post("/v1/conversations", items=items)
     assert made.status_code == 200, made.content
     assert await db(types_of, alice) == [("image", len(PICTURE)), ("pdf", len(PDF))]
     refused = await program.post(
-        "/v1/conversations", items=responses(f"{server.url}/gone", f"{server.url}/gone")["input"]
+        "/v1/conversations", items=responses(f"{pictures.url}/gone", f"{pictures.url}/gone")["input"]
     )
     assert refused.json()["error"]["code"] == "PICTURE_NOT_FETCHED"
     assert len(await db(list_sessions, owner_id=alice.pk)) == 1
@@ -103,10 +89,10 @@ async def test_a_picture_of_an_item_is_fetched_too(alice: Any, server: PictureSe
 @pytest.mark.parametrize("path", ENDPOINTS)
 @pytest.mark.parametrize("named", [{}, {"session": "new"}, {"user": "ada"}])
 async def test_one_that_cannot_be_fetched_leaves_nothing(
-    alice: Any, settings: Any, server: PictureServer, program: Program, path: str, named: Any, subtests: Any
+    alice: Any, settings: Any, pictures: PictureServer, program: Program, path: str, named: Any, subtests: Any
 ) -> None:
     settings.USER_IS_SESSION = True
-    good, gone = f"{server.url}/quay.png", f"{server.url}/gone"
+    good, gone = f"{pictures.url}/quay.png", f"{pictures.url}/gone"
     codes = {gone: "PICTURE_NOT_FETCHED", "https://10.0.0.1/a.pdf": "NOT_LISTED", good: "INVALID_PICTURE"}
     for pdf, code in codes.items():
         with subtests.test(code):
@@ -129,32 +115,32 @@ def fetches_nothing(settings: Any, tmp_path: Path) -> Iterator[None]:
 
 @pytest.mark.usefixtures("fetches_nothing")
 @pytest.mark.parametrize("path", ENDPOINTS)
-async def test_a_site_may_fetch_nothing(alice: Any, server: PictureServer, program: Program, path: str) -> None:
-    response = await program.post(path, model="demo", **ENDPOINTS[path](f"{server.url}/quay.png", data_url(PDF)))
+async def test_a_site_may_fetch_nothing(alice: Any, pictures: PictureServer, program: Program, path: str) -> None:
+    response = await program.post(path, model="demo", **ENDPOINTS[path](f"{pictures.url}/quay.png", data_url(PDF)))
     assert b"REMOTE_PICTURE" in response.content
-    assert (response.status_code in (400, 422), server.paths) == (True, [])
+    assert (response.status_code in (400, 422), pictures.paths) == (True, [])
     assert await db(list_sessions, owner_id=alice.pk) == []
 
 
 @pytest.mark.slow
 async def test_a_history_that_is_sent_again_is_not_fetched_again(
-    alice: Any, script: Any, server: PictureServer, program: Program
+    alice: Any, script: Any, pictures: PictureServer, program: Program
 ) -> None:
     script("A gradient.", "Blue.")
     session: SessionRecord = await db(lifecycle.create_session, owner=alice)
-    asked = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": f"{server.url}/quay.png"}}]}]
+    asked = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": f"{pictures.url}/quay.png"}}]}]
     assert (await program.post(model="demo", session=session.id, messages=asked)).status_code == 200
     asked += [{"role": "assistant", "content": "A gradient."}, {"role": "user", "content": "Which colour?"}]
     assert (await program.post(model="demo", session=session.id, messages=asked)).status_code == 200
-    assert server.paths == ["/quay.png"]
+    assert pictures.paths == ["/quay.png"]
 
 
 @pytest.mark.slow
 async def test_an_earlier_message_of_a_new_session_has_its_pictures(
-    alice: Any, script: Any, server: PictureServer, program: Program
+    alice: Any, script: Any, pictures: PictureServer, program: Program
 ) -> None:
     script("Blue.")
-    [first] = completions(f"{server.url}/quay.png", f"{server.url}/tides.pdf")["messages"]
+    [first] = completions(f"{pictures.url}/quay.png", f"{pictures.url}/tides.pdf")["messages"]
     asked = [first, {"role": "assistant", "content": "A gradient."}, {"role": "user", "content": "Which colour?"}]
     assert (await program.post(model="demo", session="new", messages=asked)).status_code == 200
     [session] = await db(list_sessions, owner_id=alice.pk)
@@ -166,14 +152,14 @@ async def test_an_earlier_message_of_a_new_session_has_its_pictures(
 
 @pytest.mark.slow
 async def test_a_result_of_a_callers_tool_has_its_pictures(
-    alice: Any, script: Any, server: PictureServer, program: Program
+    alice: Any, script: Any, pictures: PictureServer, program: Program
 ) -> None:
     look = Step(tool_calls=(ToolCall(id="c1", name="look", arguments="{}"),))
     script(look, "A gradient.", look, "A gradient.")
-    parts = [{"type": "image_url", "image_url": {"url": f"{server.url}/quay.png"}}]
+    parts = [{"type": "image_url", "image_url": {"url": f"{pictures.url}/quay.png"}}]
     asked = await program.ask("Look", session="new", tools=[WEATHER])
     session_id, call = asked.headers["X-Mnesis-Session"], asked.json()["choices"][0]["message"]["tool_calls"][0]["id"]
-    gone = [{"type": "image_url", "image_url": {"url": f"{server.url}/gone"}}]
+    gone = [{"type": "image_url", "image_url": {"url": f"{pictures.url}/gone"}}]
     for content, status in ((gone, 422), (parts, 200)):
         result = [{"role": "tool", "tool_call_id": call, "content": content}]
         assert (await program.post(model="demo", session=session_id, messages=result)).status_code == status
@@ -191,13 +177,13 @@ async def test_a_result_of_a_callers_tool_has_its_pictures(
 
 @pytest.mark.slow
 async def test_rest_and_mcp_take_addresses_too(
-    alice: Any, script: Any, server: PictureServer, program: Program
+    alice: Any, script: Any, pictures: PictureServer, program: Program
 ) -> None:
     script("A gradient.", "A gradient.")
-    [said] = completions(f"{server.url}/quay.png", f"{server.url}/tides.pdf")["messages"]
+    [said] = completions(f"{pictures.url}/quay.png", f"{pictures.url}/tides.pdf")["messages"]
     async with agent(alice) as client:
         turn = await use(client, "mnesis_run", parts=said["content"])
-        [gone] = completions(f"{server.url}/gone", f"{server.url}/tides.pdf")["messages"]
+        [gone] = completions(f"{pictures.url}/gone", f"{pictures.url}/tides.pdf")["messages"]
         assert (await error(client, "mnesis_run", parts=gone["content"]))["code"] == "PICTURE_NOT_FETCHED"
     started = await program.post(f"/api/sessions/{turn['session_id']}/turns", parts=said["content"])
     assert started.status_code == 202, started.content
@@ -206,8 +192,8 @@ async def test_rest_and_mcp_take_addresses_too(
     assert len(await db(list_sessions, owner_id=alice.pk)) == 1
 
 
-async def test_tokens_are_counted_without_fetching(alice: Any, server: PictureServer, program: Program) -> None:
-    asked = messages(f"{server.url}/quay.png", f"{server.url}/tides.pdf")
+async def test_tokens_are_counted_without_fetching(alice: Any, pictures: PictureServer, program: Program) -> None:
+    asked = messages(f"{pictures.url}/quay.png", f"{pictures.url}/tides.pdf")
     counted = await program.post("/v1/messages/count_tokens", model="demo", **asked)
     assert counted.json()["input_tokens"] > 1_000
-    assert server.paths == []
+    assert pictures.paths == []

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
+import pytest
+
 from tests.support.material.drawings import document, drawing
 from tests.support.providers.threaded_server import ThreadedServer
+from tests.support.sites.listed import list_on_host
 
 PICTURE, PDF = drawing(44, 33), document("The tide turns at six.")
 COOKIE = {"Set-Cookie": "a=b; Path=/"}
@@ -69,3 +73,17 @@ class PictureServer(ThreadedServer):
     def paths(self) -> list[str]:
         """What was asked for, in order."""
         return [request["path"] for request in self.requests]
+
+
+@pytest.fixture(scope="module")
+def picture_server() -> Iterator[PictureServer]:
+    with PictureServer() as server:
+        yield server
+
+
+@pytest.fixture
+def pictures(picture_server: PictureServer, settings: Any) -> PictureServer:
+    """The server, which the site may reach on loopback and which nothing asked yet."""
+    list_on_host(settings, addresses="127.0.0.1")
+    picture_server.requests.clear()
+    return picture_server

@@ -3,44 +3,45 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
-import re
 import threading
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.db import OperationalError
 from django.db.backends.utils import CursorWrapper
 
 from agents_app.turns import gateway, lifecycle
 from agents_app.turns.claim import write_ended_turn
 from agents_app.turns.gateway import bodies, memory
-from audit_app.proof.verify import verify_session
 from compaction_app.context.state import rebuild_payload
 from mnesis_core.messages import Message as MessageValue
 from mnesis_core.messages import TextPart, ToolPart
-from mnesis_core.records import SessionRecord, TurnRecord
 from sessions_app.database.threads import db
 from sessions_app.llm.model_store import create_key
-from sessions_app.models import LanguageModel, Session
-from sessions_app.record.branch_queries import path_in
+from sessions_app.models import LanguageModel
 from sessions_app.record.change import Change, change
 from sessions_app.record.message_queries import load_messages
-from sessions_app.record.session_queries import list_sessions, load_session
-from sessions_app.record.turn_queries import list_calls, list_turns
-from tests.support.material.drawings import drawing
+from sessions_app.record.session_queries import load_session
+from sessions_app.record.turn_queries import list_calls
+from tests.agents_app.endpoints.gateway.client import (
+    PATHS,
+    Client,
+    content_of,
+    path_of,
+    said,
+    sessions_of,
+    settled,
+    text,
+    user,
+)
 from tests.support.people.programs import Program
-from tests.support.people.story import spoken
-from tests.support.providers.raw_provider import RawProvider, Saying
+from tests.support.providers.raw_provider import Saying
 from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.usefixtures("no_connection_left")
 
-PATHS = {"anthropic": "/v1/messages", "openai": "/v1/chat/completions"}
 BODY = """{ "model" : "raw-1","max_tokens":64, "stream": STREAM,
  "messages": [{"role":"user", "content":"Gr\\u00fc\\u00dfe  ☕"}], "unknown_field": [1.0, 2e3],
  "system": [{"type":"text","text":"S","cache_control":{"type":"ephemeral"}}]}"""
@@ -48,96 +49,6 @@ COUNTED = ("SELECT", "INSERT", "UPDATE", "DELETE", "WITH")
 MOST_STATEMENTS = 20
 """Key, owner, model, session, what was said there later, and the change: what a known conversation takes."""
 CLAUDE = {"metadata": {"user_id": "user_0a_account_0b_session_6a1fe2c8-31f4-4b2e-9c11-000000000001"}}
-
-
-@pytest.fixture
-def provider() -> Iterator[RawProvider]:
-    with RawProvider() as provider:
-        yield provider
-
-
-class Client(Program):
-    """A program that sends its whole history through the gateway."""
-
-    def __init__(self, key: str, path: str, **more: Any) -> None:
-        super().__init__(key, path)
-        self.headers = self.headers | {"X-Mnesis-Mode": "gateway"}
-        self.more = more
-
-    async def send(self, messages: list[Any], **more: Any) -> Any:
-        body = {"model": "raw", "max_tokens": 500, "messages": messages, "system": "Be brief."} | self.more | more
-        return await self.post(**body)
-
-    async def raw(self, data: bytes, path: str = "", **headers: str) -> Any:
-        return await self.http.post(
-            path or self.path, data=data, content_type="application/json", headers=self.headers | headers
-        )
-
-
-@pytest.fixture
-def model(alice: User, provider: RawProvider, monkeypatch: Any) -> None:
-    monkeypatch.setenv("RAW_KEY", "sk-raw")
-    for alias, name, base in (("raw", "anthropic/raw-1", ""), ("raw-openai", "openai/raw-1", "/v1")):
-        LanguageModel.objects.create(
-            alias=alias,
-            litellm_model=name,
-            api_base=f"{provider.url}{base}",
-            api_key_env="RAW_KEY",
-            context_window=200_000,
-            max_output_tokens=8_000,
-            entered_on_host=True,
-        )
-
-
-@pytest.fixture
-def client(alice: User, model: None) -> Iterator[Client]:
-    """What it leaves in the record is sound."""
-    yield Client(str(create_key(owner_id=alice.pk)), PATHS["anthropic"])
-    for session_id in Session.objects.values_list("id", flat=True):
-        assert verify_session(session_id).problems == []
-
-
-def user(content: Any) -> Any:
-    return {"role": "user", "content": content}
-
-
-def said(content: Any) -> Any:
-    return {"role": "assistant", "content": content}
-
-
-def text(content: str) -> Any:
-    return {"type": "text", "text": content}
-
-
-async def content_of(response: Any) -> bytes:
-    if not response.streaming:
-        return bytes(response.content)
-    return b"".join([piece async for piece in response.streaming_content])
-
-
-async def sessions_of(owner: User) -> list[SessionRecord]:
-    found = await db(list_sessions, owner_id=owner.pk, limit=50)
-    return sorted(found.items if hasattr(found, "items") else found, key=lambda one: one.id)
-
-
-async def path_of(session_id: str) -> list[tuple[str, str]]:
-    """Who said what on the chosen branch."""
-
-    def read() -> list[tuple[str, str]]:
-        session = load_session(session_id)
-        return [(one.role, spoken(one)) for one in load_messages(session.id, limit=500, path=path_in(session))]
-
-    return await db(read)
-
-
-async def settled(session_id: str) -> list[TurnRecord]:
-    """The turns of a session when none of them runs, oldest first."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while True:
-            turns = await db(list_turns, session_id)
-            if all(turn.state != "running" for turn in turns):
-                return turns[::-1]
-            await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -500,140 +411,6 @@ async def test_the_same_first_question_is_another_conversation_unless_it_has_a_n
     assert sorted([one.message_seq for one in await sessions_of(alice)]) == [2, 3, 4]
 
 
-async def test_pages_and_the_api_show_what_was_sent(client, provider, alice, async_client):
-    tools = [{"name": "look", "description": "Look about.", "input_schema": {"type": "object"}}]
-    response = await client.send([user("Hi")], tools=tools)
-    session_id = response.headers["X-Mnesis-Session"]
-    [call] = await db(list_calls, session_id)
-    await async_client.aforce_login(alice)
-    page = (await async_client.get(f"/sessions/{session_id}/")).content.decode()
-    assert "Through the gateway" in page
-    assert "Imported" not in page
-    page = (await async_client.get(f"/sessions/{session_id}/inspect/calls/{call.id}/")).content.decode()
-    assert "Be brief." in page
-    assert "look" in page
-    payload = (await client.get(f"/api/calls/{call.id}/payload")).json()
-    assert (payload["body"], payload["digest_matches"]) == (provider.last.got.decode(), True)
-
-
-async def test_the_page_of_a_call_shows_what_is_new_in_its_request(client, provider, alice, async_client):
-    history = [user("Hi")]
-    for asked in ("How high?", "<b>And now?</b>"):
-        response = await client.send(history, tools=[{"name": "look", "input_schema": {"type": "object"}}])
-        history += [said(f"Answer {len(provider.exchanged)}."), user(asked)]
-    response = await client.send(history, system="Be long.")
-    session_id = response.headers["X-Mnesis-Session"]
-    await settled(session_id)
-    third, second, first = await db(list_calls, session_id)
-    await async_client.aforce_login(alice)
-
-    async def changes(call: Any, **query: str) -> list[str]:
-        address = f"/sessions/{session_id}/inspect/calls/{call.id}/"
-        page = await async_client.get(address, {"section": "difference", **query})
-        assert page.status_code == 200
-        assert b"<b>And now" not in page.content
-        rows = page.content.decode().partition("<tbody")[2].split("<tr")[1:]
-        return [" ".join(re.sub("<[^>]*>", " ", row.partition(">")[2]).split()) for row in rows]
-
-    assert [row.split(" ", 2)[:2] for row in await changes(first)] == [
-        *(["entered", "System"], ["entered", "Tool"], ["entered", "Message"])
-    ]
-    new = await changes(second)
-    assert [row.rpartition(" ")[0] for row in new] == [
-        "entered Message 2 assistant Answer 1. The program sent it with this request.",
-        "entered Message 3 user How high? The program sent it with this request.",
-    ]
-    assert [row.partition(" ")[0] for row in await changes(third)] == ["changed", "left", "entered", "entered"]
-    told = (await async_client.get(f"/api/calls/{third.id}/difference")).json()
-    assert (told["from"], told["counts"]) == (second.id, {"reworded": 1, "left": 1, "entered": 2})
-    assert len(await changes(third, compare=first.id)) == 6
-    assert len(await changes(third, change="left")) == 1
-
-
-async def test_pictures_of_a_request_are_shown_and_nothing_else_is_taken_for_one(
-    client, provider, alice, bob, async_client
-):
-    png, page = drawing(400, 300), b"<script>alert(1)</script>"
-
-    def block(data: bytes) -> dict[str, Any]:
-        coded = base64.b64encode(data).decode()
-        return {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": coded}}
-
-    away = {"type": "image", "source": {"type": "url", "url": "https://evil.example/a.png"}}
-    odd = [away, block(page), block(b"<svg xmlns='http://www.w3.org/2000/svg'/>"), {"type": "image", "source": 5}]
-    result = {"type": "tool_result", "tool_use_id": "c1", "content": [block(png)]}
-    response = await client.send([user([text("What is this?"), block(png), *odd, result])])
-    session_id = response.headers["X-Mnesis-Session"]
-    [call] = await db(list_calls, session_id)
-    address = f"/sessions/{session_id}/inspect/calls/{call.id}/blocks/2/"
-    await async_client.aforce_login(alice)
-    shown = (await async_client.get(address)).content.decode()
-    assert re.findall(r'<img class="block-picture"\s+src="([^"]*)"', shown) == [
-        f"{address}pictures/{place}/" for place in (1, 2)
-    ]
-    assert "What is this?" in shown
-    assert base64.b64encode(png).decode() not in shown
-    for place in (1, 2):
-        picture = await async_client.get(f"{address}pictures/{place}/")
-        assert (picture.status_code, picture.content, picture["Content-Type"]) == (200, png, "image/png")
-        assert (picture["X-Content-Type-Options"], "sandbox" in picture["Content-Security-Policy"]) == ("nosniff", True)
-    for other in ("2/pictures/0", "2/pictures/3", f"2/pictures/{10**30}", "1/pictures/1", "9/pictures/1"):
-        assert (await async_client.get(f"{address[:-2]}{other}/")).status_code == 404
-    await async_client.aforce_login(bob)
-    assert (await async_client.get(f"{address}pictures/1/")).status_code == 404
-
-
-@pytest.mark.parametrize(
-    "odd",
-    [
-        {"tools": [{"name": "look"}, {"type": "function", "function": {"name": "find", "description": "Finds."}}]},
-        {
-            "tools": [
-                {},
-                "tool",
-                {"name": 7, "description": ["x"], "function": "f"},
-                {"function": {"description": None}},
-            ]
-        },
-        {"tools": {"name": "look"}, "system": [text("\u202e\x00"), 5, None]},
-        {"messages": [user([{"type": "text"}, {"type": "image", "source": None}, {"type": 3}, None, "Hi"])]},
-        {"messages": [user("Hi"), said(None), user([{"type": "tool_result", "tool_use_id": "no", "content": [[]]}])]},
-    ],
-)
-async def test_the_page_of_a_call_shows_whatever_a_client_sends(client, provider, alice, async_client, odd):
-    response = await client.send(odd.pop("messages", [user("Hi")]), **odd)
-    if response.status_code >= 400:
-        assert (response.status_code, provider.exchanged) == (400, [])
-        return
-    session_id = response.headers["X-Mnesis-Session"]
-    [call] = await db(list_calls, session_id)
-    await async_client.aforce_login(alice)
-    for section in ("", "?section=payload", "?section=difference"):
-        page = await async_client.get(f"/sessions/{session_id}/inspect/calls/{call.id}/{section}")
-        assert page.status_code == 200
-
-
-def nested(depth: int) -> Any:
-    return [nested(depth - 1)] if depth else []
-
-
-@pytest.mark.parametrize("depth", [90, 150, 860, 900])
-async def test_the_page_of_a_call_shows_a_request_however_deep_it_is(client, provider, alice, async_client, depth):
-    content = [{"type": "text", "text": "Hi", "more": nested(depth)}]
-    response = await client.send([{"role": "user", "content": content}])
-    if response.status_code == 400:  # too deep to be read
-        assert depth > 800
-        return
-    session_id = response.headers["X-Mnesis-Session"]
-    [call] = await db(list_calls, session_id)
-    await async_client.aforce_login(alice)
-    pages = [
-        await async_client.get(f"/sessions/{session_id}/inspect/calls/{call.id}/{section}")
-        for section in ("", "?section=payload", "?section=difference")
-    ]
-    assert [page.status_code for page in pages] == [200, 200, 200 if depth < 100 else 422]
-
-
 @pytest.mark.parametrize("stream", [True, False])
 async def test_the_text_at_which_an_answer_stopped_is_in_the_record(client, provider, stream):
     provider.say = lambda body: Saying(text="High.", stop="END")
@@ -775,13 +552,13 @@ async def test_one_change_and_few_statements_lie_before_the_request_goes_on(clie
     monkeypatch.setattr(CursorWrapper, "execute", counted)
     monkeypatch.setattr(Change, "__init__", begun)
     history = [user("One")]
-    for text in ("Two", "Three", "Four"):
+    for asked in ("Two", "Three", "Four"):
         statements.clear()
         changes.clear()
         response = await client.send(history, stream=True)
         await content_of(response)
         await settled(response.headers["X-Mnesis-Session"])
-        history += [said("Yes."), user(text)]
+        history += [said("Yes."), user(asked)]
     assert [count for count, _ in before] == [2, 1, 1], "a new session is a change of its own"
     fewest = min((counted_before for _, counted_before in before[1:]), key=len)  # leases may be renewed meanwhile
     assert len(fewest) <= MOST_STATEMENTS, fewest
