@@ -119,7 +119,7 @@ class OperatorTryAdmin(ReadOnlyAdmin):
     )
 
     session_ordering, ordered_within = ("item", "number"), "run"
-    title = gettext_noop("Try {row.number} at item {row.item}")
+    title = gettext_noop("Attempt {row.number} at item {row.item}")
 
 
 @admin.register(McpServer)

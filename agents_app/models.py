@@ -94,7 +94,7 @@ class OperatorRun(AppendOnlyModel):
     completed_count = models.BigIntegerField(default=0)
     failed_count = models.BigIntegerField(default=0)
     cancelled_count = models.BigIntegerField(default=0)
-    try_count = models.BigIntegerField(default=0)
+    try_count = models.BigIntegerField("attempt count", default=0)
     tokens_input = models.BigIntegerField(default=0)
     tokens_output = models.BigIntegerField(default=0)
     cost_micros = models.BigIntegerField(default=0)
@@ -155,7 +155,7 @@ class OperatorItem(AppendOnlyModel):
     lease_expires_at = models.DateTimeField(null=True)
     error_kind = models.CharField(max_length=16, default="")
     error = EncodedTextField(default="")
-    accepted_try_id = IdField(max_length=ID_LENGTH, default="")
+    accepted_try_id = IdField("accepted attempt id", max_length=ID_LENGTH, default="")
     call_id = IdField(max_length=ID_LENGTH, default="")
     # The session of its sub-agent. No foreign key: a session is exported alone.
     child_session_id = IdField(max_length=ID_LENGTH, default="")
@@ -217,8 +217,8 @@ class OperatorTry(AppendOnlyModel):
 
     class Meta:
         db_table = "operator_tries"
-        verbose_name = "operator try"
-        verbose_name_plural = "operator tries"
+        verbose_name = "operator attempt"
+        verbose_name_plural = "operator attempts"
         constraints = [
             models.UniqueConstraint(fields=["run", "item", "number"], name="operator_try_number"),
             # Whatever the code does: an item has one result at the most.

@@ -130,7 +130,7 @@ class SummaryTry(AppendOnlyModel):
 
     class Meta:
         db_table = "summary_tries"
-        verbose_name_plural = "summary tries"
+        verbose_name = "summary attempt"
         constraints = [models.UniqueConstraint(fields=["summary_id", "number"], name="try_number_unique")]
         indexes = [models.Index(fields=["created_at"], name="try_of_day")]
 
