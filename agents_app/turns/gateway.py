@@ -286,6 +286,7 @@ def _claim(passed: Passed, digests: Sequence[str], found: _Found, *, owner: Abst
     with change(session.id) as record:
         if record.event_seq != session.event_seq:
             raise _Changed
+        record.is_idle = not session.running_turn_id  # as it was read, since nothing has changed
         waiting = _write_results(record, results, open_turn)
         # It resumes a turn that it brings all for which that waits, if nothing in it begins another one.
         is_whole = not waiting and not written.earlier and not news.after

@@ -373,7 +373,6 @@ def run(cursor: CursorWrapper, sql: str, values: Sequence[Any] = ()) -> Any:
 
 
 @lru_cache(maxsize=256)
-@lru_cache(maxsize=256)
 def _numbered(sql: str) -> str:
     first, *others = sql.split("%s")
     return first + "".join(f"${number}{text}" for number, text in enumerate(others, 1))
