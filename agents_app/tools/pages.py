@@ -125,15 +125,22 @@ class McpServerForm(forms.ModelForm, views.AudienceFields):  # type: ignore[type
 
     class Meta:
         model = McpServer
-        fields = ("name", "url", "timeout_seconds", "needs_approval", "trust_annotations")
+        fields = ("name", "url", "is_openapi", "timeout_seconds", "needs_approval", "trust_annotations")
         labels: ClassVar = {
             "url": _("Address"),
+            "is_openapi": _("OpenAPI document"),
             "timeout_seconds": _("Timeout"),
             "trust_annotations": _("Trust its annotations"),
         }
         help_texts: ClassVar = {
             "name": _("Lower-case letters, digits and hyphens. Its tools are called NAME__tool."),
-            "url": _("The address of a server over streamable HTTP. Enter this or a program."),
+            "url": _(
+                "The address of a server over streamable HTTP, or of an OpenAPI document. Enter this or a program."
+            ),
+            "is_openapi": _(
+                "The address is that of an OpenAPI document (JSON, version 3). Each of its operations is a tool, and is "
+                "called at the server that the document comes from."
+            ),
             "timeout_seconds": _("The most seconds that one call may take."),
             "needs_approval": _("Each call waits for a person's approval."),
             "trust_annotations": _(
@@ -194,6 +201,7 @@ class McpServerForm(forms.ModelForm, views.AudienceFields):  # type: ignore[type
             name=values.get("name") or self.instance.name,
             argv=argv,
             url=values["url"],
+            is_openapi=values["is_openapi"],
             secrets={name: variable for name, _, variable in pairs},
             timeout_seconds=values["timeout_seconds"],
             needs_approval=values["needs_approval"],

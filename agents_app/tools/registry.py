@@ -39,13 +39,14 @@ from mnesis_core.errors import (
 )
 from mnesis_core.files.pictures import Shown
 from mnesis_core.llm.interface import ToolSpec
-from mnesis_core.turns.mcp_servers import SEPARATOR, AttachedServer, ListedTool, ServerAddress
+from mnesis_core.turns.mcp_servers import SEPARATOR, AttachedServer, AttachedTool, ListedTool, ServerAddress
 from sessions_app.conf import site_config
 from sessions_app.database.threads import db, load
 
 SHIPPED = "built in"
 EVERY = "*"  # server__*: every tool of a server
 _CONNECTIONS = "agents_app.tools.mcp.connections"  # importing the SDK takes more than a second
+_OPENAPI = "agents_app.tools.openapi"  # and the HTTP client a tenth of one
 Result = TypeVar("Result")
 Output = str | Shown  # of a tool
 
@@ -255,12 +256,12 @@ def attached_tools(server_names: Iterable[str] | None = None, *, user_id: int | 
     return {
         tool.spec.name: Tool(
             spec=tool.spec,
-            run=partial(_call, server, tool.remote_name),
+            run=partial(_call, server, tool),
             arguments=None,
             timeout_seconds=server.address.timeout_seconds,
             read_only=server.is_read_only(tool),
             needs_approval=server.address.needs_approval,
-            source=f"MCP server {server.address.name}",
+            source=f"{'OpenAPI' if server.address.is_openapi else 'MCP server'} {server.address.name}",
             unreachable_since=server.unreachable_since,
         )
         for server in list_servers(server_names, user_id=user_id)
@@ -268,9 +269,14 @@ def attached_tools(server_names: Iterable[str] | None = None, *, user_id: int | 
     }
 
 
-async def _call(server: AttachedServer, name: str, context: ToolContext, *, arguments: dict[str, Any]) -> Output:
+async def _call(
+    server: AttachedServer, tool: AttachedTool, context: ToolContext, *, arguments: dict[str, Any]
+) -> Output:
     try:
-        output: Output = await (await load(_CONNECTIONS)).call_tool(server, name, arguments)
+        if tool.operation is not None:
+            output: Output = await (await load(_OPENAPI)).call_tool(server, tool, arguments)
+        else:
+            output = await (await load(_CONNECTIONS)).call_tool(server, tool.remote_name, arguments)
     except ToolServerUnreachable as error:
         await db(store.note_problem, server.id, error.message)
         raise
@@ -285,7 +291,10 @@ async def ask_for_tools(address: ServerAddress, *, errors: TextIO | int = subpro
     :raises ToolServerUnreachable: it cannot be connected to, or does not answer in time.
     :raises ToolFailed: it answers with an error, or with what is no list.
     """
-    listed: list[ListedTool] = await (await load(_CONNECTIONS)).list_tools(address, errors=errors)
+    if address.is_openapi:
+        listed: list[ListedTool] = await (await load(_OPENAPI)).list_tools(address)
+    else:
+        listed = await (await load(_CONNECTIONS)).list_tools(address, errors=errors)
     return listed
 
 

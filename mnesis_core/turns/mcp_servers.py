@@ -1,4 +1,6 @@
-"""Servers of the Model Context Protocol: how one is reached, and which of its tools sessions are offered.
+"""Servers of tools: how one is reached, and which of its tools sessions are offered.
+
+A server speaks the Model Context Protocol, or has an OpenAPI document (``mnesis_core.turns.openapi``).
 
 A server's description of its tools is untrusted text: it is bounded here, and updated only at an administrator's request.
 """
@@ -8,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
@@ -20,6 +22,7 @@ from mnesis_core.text import encode_text, nests_within, without_hidden
 
 SEPARATOR = "__"  # Between the server's name and the tool's own.
 MOST_TOOLS = 128  # Of one server: no provider takes more in one call.
+MOST_LISTED = 4 * MOST_TOOLS  # Tools that are read at all; of these the first MOST_TOOLS good ones are taken.
 LONGEST_NAME = 64  # Characters of ``server__tool`` that providers accept.
 LONGEST_DESCRIPTION = 4_000
 LONGEST_SCHEMA = 20_000
@@ -36,7 +39,7 @@ HINTS = {
 
 _SERVER_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
-_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
+HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -45,17 +48,29 @@ class ServerAddress:
     name: str
     # The program to start, for a server on standard input and output; empty for one over HTTP.
     argv: tuple[str, ...] = ()
-    url: str = ""  # The address of a server over streamable HTTP.
+    url: str = ""  # The address of a server over streamable HTTP, or of an OpenAPI document.
     # Environment variables of the program (or headers of the requests), each with our variable that holds the value.
     secrets: Mapping[str, str] = field(default_factory=dict)
     timeout_seconds: float = 60.0
     needs_approval: bool = False
+    is_openapi: bool = False  # Whether the address is that of an OpenAPI document, whose operations are the tools.
     trust_annotations: bool = False  # Whether the server's ``readOnlyHint`` is believed.
     entered_on_host: bool = False  # Set by a command on the host. What a page entered is bound by the host's lists.
 
     @property
-    def reached(self) -> tuple[tuple[str, ...], str, dict[str, str]]:
-        return self.argv, self.url, dict(self.secrets)
+    def reached(self) -> tuple[tuple[str, ...], str, dict[str, str], bool]:
+        return self.argv, self.url, dict(self.secrets), self.is_openapi
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """The HTTP request that calls a tool of an OpenAPI document."""
+
+    method: str
+    url: str  # A name in braces stands for an argument.
+    places: Mapping[str, Sequence[str]]  # Argument -> ``path``, ``query`` or ``header``, and its name there.
+    body: str = ""  # The argument that is the body; empty: there is none.
+    media_type: str = ""  # Of the body.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +80,8 @@ class ListedTool:
     schema: Any
     # The hints that the server gives, by the protocol's names (``HINTS``).
     hints: Mapping[str, bool] = field(default_factory=dict)
+    operation: Operation | None = None
+    problem: str = ""  # Why it cannot be offered, where that is known already.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,11 +89,18 @@ class AttachedTool:
     remote_name: str
     spec: ToolSpec
     hints: Mapping[str, bool] = field(default_factory=dict)
+    operation: Operation | None = None
 
     @property
     def digest(self) -> str:
         """Return the digest of the whole listing. A tool that is listed differently is another tool."""
-        said = json.dumps([self.remote_name, asdict(self.spec), dict(self.hints)], sort_keys=True)
+        listed = [
+            self.remote_name,
+            asdict(self.spec),
+            dict(self.hints),
+            *([asdict(self.operation)] if self.operation else []),
+        ]
+        said = json.dumps(listed, sort_keys=True)
         return hashlib.sha256(said.encode()).hexdigest()
 
 
@@ -119,6 +143,8 @@ def check_address(address: ServerAddress) -> None:
             {"most": f"{LONGEST_WAIT_SECONDS:,.0f}"},
             field="timeout_seconds",
         )
+    if address.is_openapi and not address.url:
+        raise InvalidRequest(gettext_noop("give the address of the OpenAPI document"), field="url")
     _check_url(address.url)
     argv = address.argv
     if len(argv) > MOST_ARGUMENTS or any(len(item) > LONGEST_ARGUMENT or encode_text(item) != item for item in argv):
@@ -126,7 +152,7 @@ def check_address(address: ServerAddress) -> None:
     if argv and not argv[0].strip():
         raise InvalidRequest(gettext_noop("the program has no name"), field="argv")
     for name, variable in address.secrets.items():
-        pattern = _HEADER if address.url else _VARIABLE
+        pattern = HEADER if address.url else _VARIABLE
         if not pattern.fullmatch(name) or not _VARIABLE.fullmatch(variable):
             raise InvalidRequest(
                 gettext_noop("one of the secrets is not NAME=VARIABLE: the name of a variable, not its value"),
@@ -164,11 +190,13 @@ def take_listing(server_name: str, listed: Iterable[ListedTool]) -> Listing:
             description=plain if len(plain) <= LONGEST_DESCRIPTION else f"{plain[:LONGEST_DESCRIPTION]} [cut]",
             parameters=item.schema,
         )
-        tools[name] = AttachedTool(remote_name=item.name, spec=spec, hints=dict(item.hints))
+        tools[name] = AttachedTool(remote_name=item.name, spec=spec, hints=dict(item.hints), operation=item.operation)
     return Listing(tools=tuple(tools.values()), left_out=tuple(left_out[:MOST_TOOLS]))
 
 
 def _problem(item: ListedTool, name: str, taken: Mapping[str, AttachedTool]) -> str:
+    if item.problem:
+        return item.problem
     if len(taken) >= MOST_TOOLS:
         return f"the server has more than {MOST_TOOLS} tools"
     if not item.name or len(name) > LONGEST_NAME:
@@ -198,7 +226,13 @@ def _plain(text: str) -> str:
 
 def write_listing(listing: Listing) -> str:
     tools = [
-        {"remote_name": tool.remote_name, "hints": dict(tool.hints), **asdict(tool.spec)} for tool in listing.tools
+        {
+            "remote_name": tool.remote_name,
+            "hints": dict(tool.hints),
+            **asdict(tool.spec),
+            **({"operation": asdict(tool.operation)} if tool.operation else {}),
+        }
+        for tool in listing.tools
     ]
     return json.dumps({"tools": tools, "left_out": listing.left_out})
 
@@ -208,7 +242,12 @@ def read_listing(text: str) -> Listing:
         return Listing()
     values = json.loads(text)
     tools = [
-        AttachedTool(remote_name=item.pop("remote_name"), hints=item.pop("hints", {}), spec=ToolSpec(**item))
+        AttachedTool(
+            remote_name=item.pop("remote_name"),
+            hints=item.pop("hints", {}),
+            operation=Operation(**operation) if (operation := item.pop("operation", None)) else None,
+            spec=ToolSpec(**item),
+        )
         for item in values["tools"]
     ]
     return Listing(tools=tuple(tools), left_out=tuple(values["left_out"]))

@@ -19,7 +19,8 @@ from sessions_app.database.threads import waiting_for
 class Command(EndpointCommand):
     help = (
         "Manage the MCP servers whose tools sessions can use: a program that is started here "
-        "(add NAME --program PROGRAM ARGUMENT…) or one over streamable HTTP (add NAME --url ADDRESS)."
+        "(add NAME --program PROGRAM ARGUMENT…) or one over streamable HTTP (add NAME --url ADDRESS); "
+        "and APIs whose operations are tools (add NAME --openapi --url ADDRESS of the document)."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -27,6 +28,11 @@ class Command(EndpointCommand):
         add = verbs.add_parser("add", help="attach a server, or replace the one with this name, and list its tools")
         add.add_argument("name", help="its tools are called NAME__tool")
         add.add_argument("--url", default="", help="the address of a server over streamable HTTP")
+        add.add_argument(
+            "--openapi",
+            action="store_true",
+            help="the address is that of an OpenAPI document, whose operations are tools",
+        )
         add.add_argument(
             "--secret", action="append", default=[], metavar="NAME=VARIABLE",
             help="set the program's environment variable NAME (or send the header NAME) to the value of this site's "
@@ -65,6 +71,7 @@ class Command(EndpointCommand):
             name=options["name"],
             argv=tuple(options["program"]),
             url=options["url"],
+            is_openapi=options["openapi"],
             secrets=secrets,
             timeout_seconds=options["timeout"],
             needs_approval=options["needs_approval"],
@@ -106,6 +113,7 @@ def _line(server: AttachedServer) -> str:
     address = server.address
     place = address.url or " ".join(address.argv)
     marks = [f"{len(server.listing.tools)} tools", f"{address.timeout_seconds:g} s"]
+    marks += ["OpenAPI"] * address.is_openapi
     marks += ["needs approval"] * address.needs_approval + ["trusts its annotations"] * address.trust_annotations
     marks += ["for some people only"] * server.is_restricted
     marks += [f"unreachable: {excerpt(server.problem, 300)}"] if server.problem else []

@@ -10,16 +10,14 @@ import asyncio
 import base64
 import contextvars
 import json
-import os
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO, TypeVar, cast
 
-import httpx2
 import mcp_types as types
 from django.utils.translation import gettext_noop
 from mcp.client.client import Client
@@ -28,14 +26,11 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
-from mnesis_core.errors import MnesisError, NotListed, ToolFailed, ToolServerUnreachable
+from agents_app.tools.http import CONNECT_SECONDS, MOST_BYTES, open_client, read_secrets
+from mnesis_core.errors import MnesisError, ToolFailed, ToolServerUnreachable
 from mnesis_core.files.pictures import SentPicture, Shown, picture_of
-from mnesis_core.network.hosts import pin
-from mnesis_core.turns.mcp_servers import MOST_TOOLS, AttachedServer, ListedTool, ServerAddress
-from sessions_app.conf import host_lists
+from mnesis_core.turns.mcp_servers import MOST_LISTED, AttachedServer, ListedTool, ServerAddress
 
-MOST_BYTES = 24_000_000  # of one answer: the 20 million characters that are kept of an output, and what is around them
-CONNECT_SECONDS = 15.0
 IDLE_SECONDS = 300.0  # a connection without calls for so long is closed, and its program ended
 CLOSE_SECONDS = 8.0  # more than the SDK takes to end a program that does not want to
 ENDING_SECONDS = 0.5
@@ -45,7 +40,6 @@ LONGEST_REASON = 500  # characters of an error: it may be the server's own words
 SESSION_GONE = "Session terminated"
 LIST_SECONDS = 30.0
 MOST_PAGES = 20  # of a list of tools; a server may always name one more
-MOST_LISTED = 4 * MOST_TOOLS  # tools that are read at all; of these the first MOST_TOOLS good ones are taken
 _HINTS = {"read_only_hint", "destructive_hint", "idempotent_hint", "open_world_hint"}
 SUPERVISOR = Path(__file__).with_name("stdio_supervisor.py")
 Errors = TextIO | int  # where a program's standard error goes: a file, or ``DEVNULL``
@@ -58,21 +52,7 @@ def reach(address: ServerAddress, *, errors: Errors = subprocess.DEVNULL) -> Abs
     :raises ToolServerUnreachable: a variable that it needs is not set, the program is not there, or no command on the
         host entered it and the host's lists do not hold it: they may be shorter now than they were then.
     """
-    try:
-        if not address.entered_on_host:
-            host_lists().check_server(address.argv, address.url, address.secrets)
-    except NotListed as error:
-        raise ToolServerUnreachable(
-            gettext_noop("%(server)s: %(reason)s"), {"server": address.name, "reason": error.message}
-        ) from None
-    secrets = {}
-    for name, variable in address.secrets.items():
-        if not (value := os.environ.get(variable, "")):
-            raise ToolServerUnreachable(
-                gettext_noop("%(server)s needs the environment variable %(variable)s, which is not set here"),
-                {"server": address.name, "variable": variable},
-            )
-        secrets[name] = value
+    secrets = read_secrets(address)
     if address.url:
         return _http(address, secrets)
     environment = get_default_environment() | secrets
@@ -96,29 +76,8 @@ def reach(address: ServerAddress, *, errors: Errors = subprocess.DEVNULL) -> Abs
 
 @asynccontextmanager
 async def _http(address: ServerAddress, secrets: dict[str, str]) -> AsyncGenerator[Any, None]:
-    async def pin_address(request: httpx2.Request) -> None:
-        try:
-            await asyncio.to_thread(pin, request, host_lists().addresses)
-        except NotListed as error:
-            raise httpx2.ConnectError(error.message, request=request) from error
-        except OSError as error:
-            raise httpx2.ConnectError(str(error), request=request) from error
-
-    headers = {
-        # A token by itself is a bearer's.
-        name: f"Bearer {value}" if name.lower() == "authorization" and " " not in value else value
-        for name, value in secrets.items()
-    }
-    client = httpx2.AsyncClient(
-        headers=headers,
-        timeout=httpx2.Timeout(CONNECT_SECONDS, read=address.timeout_seconds),
-        transport=_BoundedTransport(),
-        # A redirect would have to be checked by itself.
-        follow_redirects=False,
-        event_hooks={} if address.entered_on_host else {"request": [pin_address]},
-    )
     async with (
-        client,
+        open_client(address, secrets) as client,
         streamable_http_client(address.url, http_client=client, max_sse_event_size=MOST_BYTES) as streams,
     ):
         yield streams
@@ -156,29 +115,6 @@ class _Watched:
 
     async def __aexit__(self, *error: Any) -> Any:
         return await self._inner.__aexit__(*error)
-
-
-class _BoundedTransport(httpx2.AsyncHTTPTransport):
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        response = await super().handle_async_request(request)
-        response.stream = _BoundedStream(cast(httpx2.AsyncByteStream, response.stream))
-        return response
-
-
-class _BoundedStream(httpx2.AsyncByteStream):
-    def __init__(self, inner: httpx2.AsyncByteStream) -> None:
-        self._inner = inner
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        left = MOST_BYTES
-        async for chunk in self._inner:
-            left -= len(chunk)
-            if left < 0:
-                raise httpx2.ReadError(f"the answer is longer than {MOST_BYTES:,} bytes")
-            yield chunk
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
 
 
 class ConnectionGone(ToolServerUnreachable):
