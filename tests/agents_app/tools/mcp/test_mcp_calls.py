@@ -15,6 +15,7 @@ import psutil
 import pytest
 import pytest_asyncio
 
+from agents_app.tools import http as tools_http
 from agents_app.tools.mcp import connections as mcp_connections
 from agents_app.tools.mcp.connections import Connection, call_tool, connections
 from agents_app.tools.registry import ask_for_tools
@@ -257,7 +258,7 @@ def rude() -> Iterator[str]:
     ],
 )
 async def test_a_rude_server_over_http_is_an_error_and_gets_nothing_elsewhere(rude, path, words, monkeypatch):
-    monkeypatch.setattr(mcp_connections, "MOST_BYTES", 1_000_000)
+    monkeypatch.setattr(tools_http, "MOST_BYTES", 1_000_000)
     monkeypatch.setenv("FILES_TOKEN", "s3cret")
     address = ServerAddress(
         entered_on_host=True, name="rude", url=f"{rude}{path}", secrets={"Authorization": "FILES_TOKEN"}
