@@ -108,6 +108,7 @@ class McpServerForm(forms.ModelForm, views.AudienceFields):  # type: ignore[type
     # It catches mistakes that would otherwise show at the server's first call.
     program = forms.CharField(
         required=False,
+        label=_("Program"),
         widget=forms.TextInput(attrs={"size": 80}),
         help_text=_(
             "A program that speaks MCP on standard input and output, with its arguments as you would type them in a "
@@ -116,6 +117,7 @@ class McpServerForm(forms.ModelForm, views.AudienceFields):  # type: ignore[type
     )
     secrets = forms.CharField(
         required=False,
+        label=_("Secrets"),
         widget=forms.Textarea(attrs={"rows": 3, "cols": 60}),
         help_text=_(
             "One per line, NAME=VARIABLE. The program's environment variable NAME (over HTTP, the header NAME, such as "

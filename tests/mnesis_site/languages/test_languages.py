@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -10,10 +11,11 @@ import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.cache import cache
+from django.forms import BaseForm
 from django.http import QueryDict
 from django.template import engines
 from django.test import Client
-from django.urls import reverse
+from django.urls import get_resolver, reverse
 from django.utils import translation
 from django.utils.formats import get_format
 from django.utils.safestring import SafeString
@@ -325,3 +327,18 @@ def test_an_act_of_german_staff_is_noted_in_english(db: None) -> None:
     assert (answer.status_code, language_of(answer)) == (200, "de")
     [(what,)] = fetch("SELECT change_message FROM django_admin_log ORDER BY id DESC LIMIT 1")
     assert what == "Closed, with 0 API keys."
+
+
+def test_every_field_that_a_form_shows_has_a_label_of_its_own() -> None:
+    get_resolver().url_patterns  # noqa: B018 - imports every form
+
+    def below(form: type[Any]) -> Iterator[type[Any]]:
+        for other in form.__subclasses__():
+            yield from (other, *below(other))
+
+    ours = [form for form in set(below(BaseForm)) if not form.__module__.startswith("django.")]
+    fields = [(form.__name__, name, field) for form in ours for name, field in form.base_fields.items()]
+    assert len(fields) > 50
+    assert [
+        f"{form}.{name}" for form, name, field in fields if field.label is None and not field.widget.is_hidden
+    ] == []
