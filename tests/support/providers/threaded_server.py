@@ -8,6 +8,20 @@ from types import TracebackType
 from typing import Any, Self
 
 
+class QuietHandler(BaseHTTPRequestHandler):
+    """Logs nothing, and sends a whole answer at once."""
+
+    def log_message(self, *arguments: Any) -> None:
+        pass
+
+    def answer(self, status: int, headers: dict[str, str], body: bytes) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+
 class ThreadedServer(ThreadingHTTPServer):
     """Use as a context manager."""
 

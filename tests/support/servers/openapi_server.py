@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
-from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from tests.support.material.drawings import drawing
-from tests.support.providers.threaded_server import ThreadedServer
+from tests.support.providers.threaded_server import QuietHandler, ThreadedServer
 
 PICTURE = drawing(30, 20)
 TEXT, NUMBER = {"type": "string"}, {"type": "integer"}
@@ -87,7 +86,7 @@ DOCUMENT: dict[str, Any] = {
 """A schema that contains itself, a parameter by reference, and each way in which an operation cannot be a tool."""
 
 
-class _Harbour(BaseHTTPRequestHandler):
+class _Harbour(QuietHandler):
     server: OpenAPIServer
 
     def do_GET(self) -> None:
@@ -104,33 +103,23 @@ class _Harbour(BaseHTTPRequestHandler):
         said = json.dumps({name: asked[name] for name in ("method", "path", "query", "body")}).encode()
         match parts.path:
             case "/openapi.json":
-                self._answer(200, {"Content-Type": "application/json"}, json.dumps(self.server.document).encode())
+                self.answer(200, {"Content-Type": "application/json"}, json.dumps(self.server.document).encode())
             case "/v2/picture":
-                self._answer(200, {"Content-Type": "image/png"}, PICTURE)
+                self.answer(200, {"Content-Type": "image/png"}, PICTURE)
             case "/v2/program":
-                self._answer(200, {"Content-Type": "application/octet-stream"}, bytes(500))
+                self.answer(200, {"Content-Type": "application/octet-stream"}, bytes(500))
             case "/v2/refused":
-                self._answer(403, {"Content-Type": "text/plain"}, b"Not for you: <script>alert(1)</script>")
+                self.answer(403, {"Content-Type": "text/plain"}, b"Not for you: <script>alert(1)</script>")
             case "/v2/moved":
-                self._answer(302, {"Location": "http://169.254.169.254/latest"}, b"")
+                self.answer(302, {"Location": "http://169.254.169.254/latest"}, b"")
             case "/v2/bomb":
-                self._answer(200, {"Content-Encoding": "gzip", "Content-Type": "text/plain"}, self.server.bomb)
+                self.answer(200, {"Content-Encoding": "gzip", "Content-Type": "text/plain"}, self.server.bomb)
             case path if self.command == "DELETE" and path.startswith("/v2/notes/"):
-                self._answer(204, {}, b"")
+                self.answer(204, {}, b"")
             case _:
-                self._answer(200, {"Content-Type": "application/json"}, said)
+                self.answer(200, {"Content-Type": "application/json"}, said)
 
     do_POST = do_PUT = do_DELETE = do_GET
-
-    def log_message(self, *arguments: Any) -> None:
-        pass
-
-    def _answer(self, status: int, headers: dict[str, str], body: bytes) -> None:
-        self.send_response(status)
-        for name, value in {"Content-Length": str(len(body)), **headers}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
 
 
 class OpenAPIServer(ThreadedServer):

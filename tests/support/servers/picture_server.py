@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pytest
 
 from tests.support.material.drawings import document, drawing
-from tests.support.providers.threaded_server import ThreadedServer
+from tests.support.providers.threaded_server import QuietHandler, ThreadedServer
 from tests.support.sites.listed import list_on_host
 
 PICTURE, PDF = drawing(44, 33), document("The tide turns at six.")
@@ -28,7 +27,7 @@ PAGES: dict[str, Page] = {
 BROKEN = {"/cut": b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n\x89PNG", "/nonsense": b"\0\r\n\r\n"}
 
 
-class _Page(BaseHTTPRequestHandler):
+class _Page(QuietHandler):
     server: PictureServer
 
     def do_GET(self) -> None:
@@ -38,19 +37,9 @@ class _Page(BaseHTTPRequestHandler):
         elif self.path == "/slow":
             self._trickle()
         elif self.path.startswith("/to/"):
-            self._answer(302, COOKIE | {"Location": self.path.removeprefix("/to/")}, b"")
+            self.answer(302, COOKIE | {"Location": self.path.removeprefix("/to/")}, b"")
         else:
-            self._answer(*PAGES.get(self.path, (404, {}, b"")))
-
-    def log_message(self, *arguments: Any) -> None:
-        pass
-
-    def _answer(self, status: int, headers: dict[str, str], body: bytes) -> None:
-        self.send_response(status)
-        for name, value in {"Content-Length": str(len(body)), **headers}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
+            self.answer(*PAGES.get(self.path, (404, {}, b"")))
 
     def _trickle(self) -> None:
         self.send_response(200)
