@@ -42,6 +42,10 @@ async def list_tools(address: ServerAddress) -> list[ListedTool]:
             gettext_noop("%(server)s answers: %(reason)s"),
             {"server": address.name, "reason": f"{response.status_code} {response.reason_phrase}"},
         )
+    return await asyncio.to_thread(_read, data, address)  # a document may be large
+
+
+def _read(data: bytes, address: ServerAddress) -> list[ListedTool]:
     try:
         document = read_json(data)
     except InvalidRequest as error:

@@ -41,6 +41,7 @@ _KEPT = {
     *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength"),
     *("minItems", "maxItems", "minProperties", "maxProperties"),
 }
+_NOT_IN_ARGUMENTS = re.compile(r"[^A-Za-z0-9_.-]")  # which providers refuse
 _VARIABLE = re.compile(r"\{([^{}]*)\}")
 _NOT_IN_HEADERS = re.compile(r"[^\t\x20-\x7e]")
 
@@ -66,7 +67,11 @@ def read_operations(document: Any, address: ServerAddress) -> Iterator[ListedToo
         raise ToolFailed(gettext_noop("This is not an OpenAPI document of version 3."))
     read = _Document(document, given={name.lower() for name in address.secrets})
     for path, held in _members(document.get("paths")):
-        item = read.resolved(held)
+        try:
+            item = read.resolved(held)
+        except _Unusable as problem:
+            yield ListedTool(name=path, description="", schema={}, problem=str(problem))
+            continue
         for method in METHODS:
             if isinstance(item.get(method), dict):
                 yield _found(read, address, path, method, item)
@@ -120,11 +125,17 @@ def _arguments(
             if is_required:
                 raise _Unusable(f"it needs the {place} {name}")
             continue
-        argument = name if name not in properties else f"{place}_{name}"
+        argument = _NOT_IN_ARGUMENTS.sub("_", name)[:LONGEST_NAME]
+        if argument in properties:
+            argument = f"{place}_{argument}"[:LONGEST_NAME]
+        if argument in properties:
+            raise _Unusable(f"more than one of its parameters would be called {argument}")
         schema = parameter.get("schema", next(_contents(parameter), ("", {}))[1])
         properties[argument] = _told(schemas.plain(schema), parameter)
         places[argument] = (place, name)
         required += [argument] * is_required
+    if missing := set(_VARIABLE.findall(url)) - {name for place, name in places.values() if place == "path"}:
+        raise _Unusable(f"it does not describe {min(missing)} of its path")
     body, media_type = "", ""
     if request := read.resolved(said.get("requestBody")):
         contents = {kind.partition(";")[0].strip().lower(): schema for kind, schema in _contents(request)}
@@ -218,7 +229,12 @@ class _Schemas:
         if depth > DEEPEST:
             return {}
         schema = self._read.resolved(value)
-        plain: dict[str, Any] = {name: held for name, held in schema.items() if name in _KEPT}
+        # Some write ``required`` of the property itself.
+        plain: dict[str, Any] = {
+            name: held
+            for name, held in schema.items()
+            if name in _KEPT and (name != "required" or isinstance(held, list))
+        }
         for name in _SCHEMA:
             if isinstance(schema.get(name), bool | dict):
                 plain[name] = schema[name] if isinstance(schema[name], bool) else self.plain(schema[name], depth + 1)

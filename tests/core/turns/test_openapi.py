@@ -186,3 +186,29 @@ def test_a_header_that_cannot_be_sent_is_left_out_with_its_operation_if_it_is_re
 def test_long_names_are_cut() -> None:
     [tool] = one({"operationId": "a" * 200}).tools
     assert len(tool.spec.name) == 64
+
+
+@pytest.mark.parametrize("held", [{"$ref": "other.json#/a"}, {"$ref": "#/nowhere"}, {"$ref": 7}])
+def test_a_path_that_refers_to_nothing_is_left_out(held: dict[str, Any]) -> None:
+    listing = listing_of({"openapi": "3.0.0", "paths": {"/a": held, "/b": {"get": {}}, "/c": 5}})
+    assert [tool.remote_name for tool in listing.tools] == ["get_b"]
+    assert [sentence.partition(":")[0] for sentence in listing.left_out] == ["/a"]
+
+
+def test_names_of_arguments_are_such_as_providers_take() -> None:
+    def named(*names: str) -> dict[str, Any]:
+        return {"parameters": [{"name": name, "in": "query", "schema": {"required": True}} for name in names]}
+
+    [tool] = one(named("filter[day]", "$top")).tools
+    assert tool.spec.parameters["properties"] == {"filter_day_": {}, "_top": {}}
+    assert tool.operation is not None
+    assert request_of(tool.operation, {"filter_day_": 1, "_top": True}).url == (
+        "https://api.example/a?filter%5Bday%5D=1&%24top=true"
+    )
+    assert one(named("a[]", "a{}", "a()")).left_out == (
+        "get_a: more than one of its parameters would be called query_a__",
+    )
+
+
+def test_a_path_whose_names_are_not_described_is_left_out() -> None:
+    assert one({}, path="/a/{day}").left_out == ("get_a_day: it does not describe day of its path",)
