@@ -1,4 +1,4 @@
-"""Inboxes, runs of operators and servers of tools in the admin."""
+"""Inboxes, runs of operators and tool servers in the admin."""
 
 from __future__ import annotations
 

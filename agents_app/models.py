@@ -266,7 +266,7 @@ ADDRESS_LENGTH = 2_000
 
 
 class McpServer(AppendOnlyModel):
-    """One way to reach a server of tools (MCP, or with an OpenAPI document), from when it was attached until it was removed.
+    """One way to reach a tool server (MCP, or with an OpenAPI document), from when it was attached until it was removed.
 
     A change of it is another row: what sessions could call at any time stays known. No session's ledger binds it.
     """
@@ -275,9 +275,7 @@ class McpServer(AppendOnlyModel):
     name = IdField(max_length=NAME_LENGTH)
     argv = models.JSONField(default=list)  # the program and its arguments; empty for a server over HTTP
     url = models.CharField(max_length=ADDRESS_LENGTH, default="")
-    is_openapi = models.BooleanField(
-        "OpenAPI document", default=False
-    )  # whether the address is that of an OpenAPI document
+    is_openapi = models.BooleanField("OpenAPI document", default=False)  # whether the address is that of one
     # Names only: of an environment variable of the program, or a header -> of the variable of ours with the value.
     secrets = models.JSONField(default=dict)
     timeout_seconds = models.FloatField()

@@ -1,4 +1,4 @@
-"""The HTTP client for a server of tools: what it sends of ours, whom it reaches, and how much it reads."""
+"""The HTTP client for a tool server: what it sends of ours, whom it reaches, and how much it reads."""
 
 from __future__ import annotations
 

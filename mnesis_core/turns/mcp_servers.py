@@ -1,4 +1,4 @@
-"""Servers of tools: how one is reached, and which of its tools sessions are offered.
+"""Tool servers: how one is reached, and which of its tools sessions are offered.
 
 A server speaks the Model Context Protocol, or has an OpenAPI document (``mnesis_core.turns.openapi``).
 

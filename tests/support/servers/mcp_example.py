@@ -1,4 +1,4 @@
-"""A server of tools as anybody writes one, with the official SDK: ``python mcp_example.py stdio`` or ``… http PORT``."""
+"""A tool server as anybody writes one, with the official SDK: ``python mcp_example.py stdio`` or ``… http PORT``."""
 
 from __future__ import annotations
 

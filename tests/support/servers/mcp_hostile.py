@@ -1,4 +1,4 @@
-"""A server of tools that means harm, without the SDK: ``python mcp_hostile.py MODE [FILE]``. It speaks just enough of the protocol."""
+"""A tool server that means harm, without the SDK: ``python mcp_hostile.py MODE [FILE]``. It speaks just enough of the protocol."""
 
 from __future__ import annotations
 

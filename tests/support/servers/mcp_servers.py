@@ -1,4 +1,4 @@
-"""Servers of tools for tests: real processes and a real HTTP server on loopback."""
+"""Tool servers for tests: real processes and a real HTTP server on loopback."""
 
 from __future__ import annotations
 

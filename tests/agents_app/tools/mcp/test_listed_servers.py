@@ -1,4 +1,4 @@
-"""What a page may name of a server of tools: what the host's owner has listed. A command on the host names what it likes."""
+"""What a page may name of a tool server: what the host's owner has listed. A command on the host names what it likes."""
 
 from __future__ import annotations
 

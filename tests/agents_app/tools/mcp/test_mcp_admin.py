@@ -1,4 +1,4 @@
-"""Servers of tools in the admin, and the page of tools."""
+"""Tool servers in the admin, and the page of tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers of tools asked for real: programs on standard input and output, and streamable HTTP. Whatever they do is bounded."""
+"""Tool servers asked for real: programs on standard input and output, and streamable HTTP. Whatever they do is bounded."""
 
 from __future__ import annotations
 

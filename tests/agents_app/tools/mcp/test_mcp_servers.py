@@ -1,4 +1,4 @@
-"""Servers of tools as administrators attach them and sessions use them."""
+"""Tool servers as administrators attach them and sessions use them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers of tools on the page of tools: for administrators only, through the same store as the command."""
+"""Tool servers on the page of tools: for administrators only, through the same store as the command."""
 
 from __future__ import annotations
 

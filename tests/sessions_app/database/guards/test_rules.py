@@ -78,7 +78,7 @@ def test_only_these_columns_are_bound_by_no_entry_of_the_ledger() -> None:
     guarded = guarded_models()
     assert {model.__name__: set(model.rules.unproven) for model in guarded if model.rules.unproven} == UNPROVEN
     unbound = {model.__name__ for model in guarded if not model.rules.bound}
-    # Servers of tools, assistants, people and organisations are no session's, so no ledger tells of them; the directory is a ledger itself.
+    # Tool servers, assistants, people and organisations are no session's, so no ledger tells of them; the directory is a ledger itself.
     others = {"McpServer", "Assistant", "AssistantVersion", "DirectoryEntry", "Person", "Organisation"}
     assert unbound == {"Event", "ContextItem", "StreamJournal", "SummaryEdge", "OperatorItem"} | others
 
