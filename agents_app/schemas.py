@@ -207,23 +207,27 @@ class TurnIn(TurnStartIn):
 
 
 class ToolResultIn(Schema):
-    """The result of a tool that the caller runs: ``output``, or ``parts`` as a message has, or ``error`` if it failed."""
+    """The result of a tool that the caller runs: ``output``, or ``parts`` as a message has, or ``error`` if it failed.
+
+    Of ``ask_user`` it may be ``answers``: for each question a list of chosen options and own words, empty for none.
+    """
 
     tool_call_id: str
     output: str | None = None
     parts: list[dict[str, Any]] | None = None
     error: str | None = None
+    answers: list[list[str]] | None = None
 
     def said(self) -> dict[str, Any]:
         """Return the result as ``claim.ToolResult`` takes it.
 
-        :raises InvalidRequest: there are an output and parts, or a part is neither text nor picture.
+        :raises InvalidRequest: there are several of output, parts and answers, or a part is neither text nor picture.
         """
-        known = {"tool_call_id": self.tool_call_id, "output": self.output, "error": self.error}
+        if (self.output, self.parts, self.answers).count(None) < 2:
+            raise InvalidRequest("send either output, parts or answers", field="output")
+        known = self.dict(exclude={"parts"})
         if self.parts is None:
             return known
-        if self.output is not None:
-            raise InvalidRequest("send either output or parts", field="output")
         text, pictures = read_content(self.parts, field="parts", may_show=True)
         return known | {"output": text, "pictures": pictures}
 

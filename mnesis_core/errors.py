@@ -334,7 +334,7 @@ class SessionBusy(Conflict):
 
     rpc_code, exit_status = -32010, 6
     waiting = gettext_noop(
-        "A turn of this session is waiting for an approval or for results of its caller's tools. Answer it, or interrupt it."
+        "A turn of this session is waiting for an approval, an answer, or results of its caller's tools. Answer it, or interrupt it."
     )
 
     def __init__(self, message: str = "", values: Values | None = None, /, **details: Any) -> None:
@@ -537,7 +537,7 @@ class TurnCancelled(MnesisError):
 
 
 class TurnSuspended(MnesisError):
-    """The turn is waiting for a person to approve a tool call, or for results of the caller's tools."""
+    """The turn is waiting for a person to approve a tool call or answer a question, or for results of the caller's tools."""
 
     status, rpc_code, exit_status = 409, -32021, 13
 

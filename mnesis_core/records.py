@@ -69,6 +69,7 @@ class TurnState(StrEnum):
 
 class WaitsFor(StrEnum):
     APPROVAL = "approval"
+    ANSWER = "answer"  # of a person, to the questions of ``ask_user``
     CALLER = "caller"  # the program that started the turn and runs the tool itself
 
 

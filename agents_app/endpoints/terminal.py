@@ -19,6 +19,7 @@ from django.core.management.base import CommandError
 
 from agents_app.schemas import DecisionIn
 from agents_app.turns import lifecycle
+from agents_app.turns.claim import ToolResult
 from agents_app.turns.runner import runner
 from files_app.intake import CHUNK_BYTES, chunks_of, keep_file
 from mnesis_core.errors import InvalidRequest, MnesisError, SessionNotRunning, TurnCancelled
@@ -34,7 +35,7 @@ from sessions_app.management.acting import RecordCommand
 from sessions_app.pages.markdown import show_invisible
 from sessions_app.record.message_queries import load_part
 from sessions_app.record.session_queries import load_session
-from sessions_app.record.turn_queries import load_turn
+from sessions_app.record.turn_queries import load_turn, open_turn
 from sessions_app.schemas import JSONEncoder
 
 PIPED = "-"  # the word of a message, or the path, that stands for what is piped in
@@ -168,12 +169,21 @@ def starting(session_id: str, owner_id: int, message: str, files: Sequence[str] 
     return begin
 
 
-def deciding(session_id: str, owner_id: int, decisions: Sequence[DecisionIn]) -> Begin:
-    """Return what decides on tool calls of a turn, for ``watch``; it raises as ``lifecycle.decide_approval`` does."""
+def replying(session_id: str, owner_id: int, replies: Sequence[DecisionIn | ToolResult]) -> Begin:
+    """Return what decides on tool calls and answers questions of the turn that a session waits in, for ``watch``.
+
+    It raises as ``lifecycle.decide_approval`` and ``lifecycle.answer_tools`` do.
+    """
 
     async def begin() -> TurnRecord:
-        for said in decisions:
-            turn = await lifecycle.decide_approval(session_id, owner_id=owner_id, **said.dict())
+        for reply in replies:
+            if isinstance(reply, DecisionIn):
+                turn = await lifecycle.decide_approval(session_id, owner_id=owner_id, **reply.dict())
+                continue
+            found = await db(open_turn, session_id)
+            if found is None:
+                raise SessionNotRunning(session_id=session_id)
+            turn = (await lifecycle.answer_tools(session_id, found[0], owner_id=owner_id, results=[reply])).turn
         return turn
 
     return begin
@@ -224,6 +234,6 @@ def notes(frame: Frame, session_id: str) -> list[str]:
     child = load_turn(frame["data"]["child_turn_id"], session_id=child_id)
     return [
         f"[a sub-agent waits: {waiting.tool_name} {excerpt(waiting.input, LINE)}; answer it in the browser, or with "
-        f"'manage.py sessions approve {child_id} {waiting.part_id}' or 'refuse']"
+        f"'manage.py sessions approve|refuse|answer {child_id} {waiting.part_id}']"
         for waiting in child.waits_for
     ]

@@ -11,6 +11,7 @@ from django.utils.translation import gettext_noop
 from agents_app.tools import memory  # noqa: F401
 from agents_app.tools.registry import ToolContext, tool
 from mnesis_core.errors import InvalidRequest, reason_of
+from mnesis_core.turns.questions import Questions
 
 Number = int | float
 _BINARY: dict[type[ast.operator], Callable[[Number, Number], Number]] = {
@@ -45,6 +46,19 @@ def calculator(context: ToolContext, expression: str) -> str:
         ) from error
     # Fifteen digits are what a double holds; more would show the error of binary fractions.
     return f"{value:.15g}" if isinstance(value, float) else str(value)
+
+
+# Questions to the user. The turn is suspended at such a call, and the answer is its result (``claim.answer_tools``).
+
+
+@tool(read_only=True)
+def ask_user(context: ToolContext, questions: Questions) -> str:
+    """Ask the user one or more questions in a form, and wait for the answers.
+
+    Offer options where likely answers are known; the user can always answer in other words, or not at all. Ask only what
+    you can neither find out nor sensibly assume.
+    """
+    raise NotImplementedError
 
 
 def _value(node: ast.expr) -> Number:

@@ -40,6 +40,7 @@ from mnesis_core.errors import (
 from mnesis_core.files.pictures import Shown
 from mnesis_core.llm.interface import ToolSpec
 from mnesis_core.turns.mcp_servers import SEPARATOR, AttachedServer, AttachedTool, ListedTool, ServerAddress
+from mnesis_core.turns.questions import ASK_USER
 from sessions_app.conf import site_config
 from sessions_app.database.threads import db, load
 
@@ -373,12 +374,12 @@ def offered_tools(names: Iterable[str], *, user_id: int | None, depth: int = 0) 
 
 
 def permitted_tools(tools: Mapping[str, Tool], config: TurnConfig) -> dict[str, Tool]:
-    """Return the tools that a session's configuration permits: only reading ones, only those that need no approval."""
+    """Return the tools that a session's configuration permits: only reading ones, only those that wait for no person."""
     return {
         name: found
         for name, found in tools.items()
         if (found.read_only or not config.read_only)
-        and not (config.unattended and (found.needs_approval or name in config.ask_before))
+        and not (config.unattended and (found.needs_approval or name in (*config.ask_before, ASK_USER)))
     }
 
 

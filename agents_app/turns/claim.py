@@ -44,6 +44,7 @@ from mnesis_core.text import encode_text, text_of_bytes
 from mnesis_core.turns import inbox
 from mnesis_core.turns.gateway import own_words
 from mnesis_core.turns.options import TurnOptions, check_options, read_options, texts_of, write_options
+from mnesis_core.turns.questions import ASK_USER, answers_as_text, read_questions
 from sessions_app.conf import get_spec_to_read, session_config, site_config
 from sessions_app.database.threads import db, work
 from sessions_app.llm.limits import limits_for, look
@@ -67,6 +68,7 @@ LOOK_SECONDS = 0.1
 CLOSING_SECONDS = 30.0  # the lease under which a dead process's turn is closed
 LATE_ERROR = "Error: "
 ANSWERED = MessageEnd(outcome=Outcome.COMPLETE.value)
+ToolCall = tuple[StoredPart, ToolPart]
 PLAIN = TurnOptions()  # everything as the session's configuration has it
 
 
@@ -79,12 +81,16 @@ class StartedTurn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
-    """The result of a tool that the caller runs: ``output``, or ``error`` if it failed."""
+    """The result of a tool that the caller runs: ``output``, or ``error`` if it failed.
+
+    Of ``ask_user`` it may be ``answers``, one entry for each question.
+    """
 
     tool_call_id: str  # as the turn's ``waits_for`` has it; the id of the part is understood too
     output: str | None = None
     error: str | None = None
     pictures: tuple[SentPicture, ...] = ()  # which the output has beside its text
+    answers: Sequence[Sequence[str]] | None = None
 
 
 def claim_turn(
@@ -405,9 +411,12 @@ def claim_waiting(session_id: str, *, lease_owner: str) -> TurnRecord | None:
 def answer_tools(
     session_id: str, turn_id: str, *, owner_id: int, results: Sequence[ToolResult], lease_owner: str
 ) -> StartedTurn:
-    """Write results of the caller's tools, and claim the turn if it waits for nothing more."""
+    """Write results of the caller's tools and answers of a person, and claim the turn if it waits for nothing more."""
     session = load_session(session_id, owner_id=owner_id)
     config = session_config(session.config)
+    if any(result.answers is not None for result in results):
+        turn = load_turn(turn_id, session_id=session_id)
+        results = [_in_words(turn, _calls_of(turn), result) for result in results]
     if not 1 <= len(results) <= MOST_RESULTS:
         raise errors.InvalidRequest(gettext_noop("send 1 to %(most)s results"), {"most": MOST_RESULTS}, field="results")
     known: set[str] = set()
@@ -442,9 +451,7 @@ def answer_tools(
     with change(session_id) as record:
         seq = record.next_seq
         turn = load_turn(turn_id, session_id=session_id)
-        messages = load_messages_by_ids(turn.message_ids, session_id=turn.session_id)
-        # The newest first: models begin to count their calls anew with each step.
-        calls = [call for message in reversed(messages) for call in transactions.tool_parts(message)]
+        calls = _calls_of(turn)
         callers = read_options(turn.options).tool_names
         answered = {
             _write_answer(record, turn, calls, callers, *given) for given in zip(results, prepared, strict=True)
@@ -453,22 +460,44 @@ def answer_tools(
     return StartedTurn(turn=load_turn(turn_id, session_id=session_id), seq=seq, is_new=is_resumed)
 
 
+def _calls_of(turn: TurnRecord) -> list[ToolCall]:
+    """Return the tool calls of a turn, the newest first: models begin to count their calls anew with each step."""
+    messages = load_messages_by_ids(turn.message_ids, session_id=turn.session_id)
+    return [call for message in reversed(messages) for call in transactions.tool_parts(message)]
+
+
+def _find_call(turn: TurnRecord, calls: Sequence[ToolCall], call_id: str) -> ToolCall:
+    """Return the call of this id that waits for its result, else the newest.
+
+    :raises ToolCallNotFoundError: the turn made none.
+    """
+    found = [(stored, part) for stored, part in calls if call_id in (part.tool_call_id, stored.id)]
+    if not found:
+        raise errors.ToolCallNotFoundError(turn_id=turn.id, tool_call_id=call_id)
+    return next((call for call in found if call[1].state is ToolState.PENDING), found[0])
+
+
+def _in_words(turn: TurnRecord, calls: Sequence[ToolCall], result: ToolResult) -> ToolResult:
+    """Return a result whose answers to questions are its output, as the model reads them."""
+    if result.answers is None:
+        return result
+    _, part = _find_call(turn, calls, result.tool_call_id)
+    questions = read_questions(part.input) if part.tool_name == ASK_USER else ()
+    return replace(result, output=answers_as_text(questions, result.answers), answers=None)
+
+
 def _write_answer(
     record: Change,
     turn: TurnRecord,
-    calls: list[tuple[StoredPart, ToolPart]],
+    calls: Sequence[ToolCall],
     callers: frozenset[str],
     result: ToolResult,
     prepared: PreparedResult,
 ) -> str:
     """Write one result, or keep one that comes late with its closed call; return the id of the call's part."""
     call_id = result.tool_call_id
-    found = [(stored, part) for stored, part in calls if call_id in (part.tool_call_id, stored.id)]
-    if not found:
-        raise errors.ToolCallNotFoundError(turn_id=turn.id, tool_call_id=call_id)
-    # A call that waits for its result, else the newest.
-    stored, part = next((call for call in found if call[1].state is ToolState.PENDING), found[0])
-    if part.tool_name not in callers:
+    stored, part = _find_call(turn, calls, call_id)
+    if part.tool_name not in callers and part.tool_name != ASK_USER:
         raise errors.ToolCallNotCallers(tool_call_id=call_id, tool_name=part.tool_name)
     if part.state is ToolState.PENDING:
         write_result(record, stored.id, prepared)

@@ -62,6 +62,7 @@ from mnesis_core.records import SessionRecord, TurnRecord, TurnState, UsageRecor
 from mnesis_core.spending import Spent
 from mnesis_core.turns.inbox import PEER_TOOLS
 from mnesis_core.turns.options import Made, TurnOptions, call_made, read_options, repeats, usage_record
+from mnesis_core.turns.questions import ASK_USER, read_questions
 from sessions_app.conf import get_model
 from sessions_app.database.outages import log_failure, outage_of
 from sessions_app.llm import model_store
@@ -271,6 +272,8 @@ class ToolCalls:
             tool = self.tools.get(call.call.name)
             if tool is None or call.is_approved:
                 return False
+            if call.call.name == ASK_USER:
+                return bool(read_questions(call.call.arguments))
             return tool.needs_approval or tool.spec.name in self.config.ask_before
 
         running = [call for call in calls if call.part_id in looping or not must_wait(call)]

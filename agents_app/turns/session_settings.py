@@ -26,6 +26,7 @@ from mnesis_core.llm.parameters import EFFORTS, PROVIDER_TOOLS, VERBOSITIES, rea
 from mnesis_core.records import AssistantRecord, ProjectRecord, SessionRecord
 from mnesis_core.text import printable_json
 from mnesis_core.turns.mcp_servers import SEPARATOR
+from mnesis_core.turns.questions import ASK_USER
 from sessions_app.conf import instructions_of, list_models, session_config, site_config
 from sessions_app.pages.formats import error_text, format_money, format_number
 from sessions_app.pages.views import reader_of, signed_in_to_change
@@ -193,7 +194,10 @@ class ConfigForm(forms.Form):
         names = dict.fromkeys((*self._tools, *every, *initial["tools"]))
         self.fields["tools"].choices = [(name, name) for name in names]  # type: ignore[attr-defined]
         asked = dict.fromkeys(
-            (*(name for name, tool in self._tools.items() if not tool.needs_approval), *initial["ask_before"])
+            (
+                *(name for name, tool in self._tools.items() if not tool.needs_approval and name != ASK_USER),
+                *initial["ask_before"],
+            )
         )
         self.fields["ask_before"].choices = [(name, name) for name in asked]  # type: ignore[attr-defined]
         limits = site_config().limits.session

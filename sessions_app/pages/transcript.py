@@ -46,9 +46,10 @@ from mnesis_core.messages import (
     StepStartPart,
     TextPart,
 )
-from mnesis_core.records import SessionRecord, TurnState, UsageRecord, is_id, record_of
+from mnesis_core.records import SessionRecord, TurnState, UsageRecord, WaitsFor, is_id, record_of
 from mnesis_core.text import ESCAPE, decode_text, encode_text, excerpt
 from mnesis_core.turns.inbox import INBOX
+from mnesis_core.turns.questions import Question, read_questions
 from sessions_app.models import Message, MessagePart
 from sessions_app.ownership import is_temporary
 from sessions_app.pages.formats import format_count, format_duration, format_money, format_size, format_tokens
@@ -123,7 +124,8 @@ class PartView:
     whole_file: str = ""  # the id of the file that holds all of a long output or error
     late: LongText | None = None  # the output that arrived after the call was closed
     note: str = ""  # the comment of the person who approved or refused the call
-    asks: str = ""  # what the turn waits for at this call: "approval" or "caller"
+    asks: str = ""  # what the turn waits for at this call: "approval", "answer" or "caller"
+    questions: tuple[Question, ...] = ()  # that wait for an answer
     launched: tuple[Relative, ...] = ()
     duration: str = ""
     running_since: datetime | None = None
@@ -426,20 +428,25 @@ def _messages(session_id: str) -> QuerySet[Any]:
 
 
 def _views(rows: Sequence[Any]) -> list[MessageView]:
-    asking: dict[str, str] = {}
+    asking: dict[str, dict[str, Any]] = {}
     # A session has at most one suspended turn.
     turn_id = next((row.turn_id for row in rows if row.turn.state == TurnState.SUSPENDED), None)
     if turn_id is not None:
         turn = load_turn(turn_id, session_id=rows[0].session_id)
-        asking = {waiting.part_id: waiting.reason.value for waiting in turn.waits_for}
+        asking = {
+            waiting.part_id: {
+                "asks": waiting.reason.value,
+                "questions": read_questions(waiting.input) if waiting.reason is WaitsFor.ANSWER else (),
+            }
+            for waiting in turn.waits_for
+        }
 
     all_parts = MessagePart.objects.filter(message_id__in=[row.id for row in rows])
     heads = list(_part_heads(all_parts.exclude(part_type="data").order_by("message_id", "part_index")))
     calls = [part["id"] for part in heads if part["tool_name"].lower() in LAUNCHING_TOOLS]
     launched = list_launched(rows[0].session_id, calls) if calls else {}
     views = [
-        replace(_view_part(part), asks=asking.get(part["id"], ""), launched=launched.get(part["id"], ()))
-        for part in heads
+        replace(_view_part(part), **asking.get(part["id"], {}), launched=launched.get(part["id"], ())) for part in heads
     ]
     described = _described(
         rows,

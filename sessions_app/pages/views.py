@@ -57,7 +57,7 @@ BADGES = [state.value for state in TurnState if state is not TurnState.COMPLETED
 class SessionRow:
     session: SessionRecord
     parent_title: str
-    waits_for: str  # "approval" or "caller", for a suspended turn
+    waits_for: str  # "approval", "answer" or "caller", for a suspended turn
     heading: str = ""  # the heading above it, such as "Today"; empty if an earlier row has it
 
 

@@ -8,7 +8,7 @@ Pages read calls as headings, without manifests, however long a session is.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence, Set
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -23,6 +23,7 @@ from mnesis_core.records import GATEWAY, CallRecord, TurnRecord, TurnState, Usag
 from mnesis_core.spending import Spent, highest_of
 from mnesis_core.turns.gateway import Difference, restored
 from mnesis_core.turns.options import read_options
+from mnesis_core.turns.questions import ASK_USER
 from mnesis_core.values import dataclass
 from sessions_app.database.tables import CompiledQuery, Param, fetch
 from sessions_app.models import USAGE_COLUMNS, Message, MessagePart, ModelCall, PromptText, Session, Turn
@@ -177,8 +178,7 @@ def _waits_for(row: Turn) -> tuple[Waiting, ...]:
     for id, own_id, name, input in columns:
         # As in a prompt, a call without its own id gets the id of its part.
         call_id = own_id if own_id and own_id not in waiting else id
-        is_callers = name in callers or row.origin == GATEWAY
-        reason = WaitsFor.CALLER if is_callers else WaitsFor.APPROVAL
+        reason = _reason(name, None if row.origin == GATEWAY else callers)
         waiting[call_id] = Waiting(part_id=id, tool_call_id=call_id, tool_name=name, input=input, reason=reason)
     return tuple(waiting.values())
 
@@ -192,11 +192,18 @@ def reasons_to_wait(turn_ids: Sequence[str]) -> dict[str, WaitsFor]:
     )
     reasons: dict[str, WaitsFor] = {}
     for turn_id, name in waiting.values_list("message__turn_id", "tool_name"):
-        of_caller = callers[turn_id]
-        if of_caller is not None and name not in of_caller:
-            reasons[turn_id] = WaitsFor.APPROVAL
-        reasons.setdefault(turn_id, WaitsFor.CALLER)
+        reason = _reason(name, callers[turn_id])
+        if reason is not WaitsFor.CALLER:
+            reasons[turn_id] = reason
+        reasons.setdefault(turn_id, reason)
     return reasons
+
+
+def _reason(tool_name: str, callers: Set[str] | None) -> WaitsFor:
+    """:param callers: the names of the tools that the caller runs; ``None``: all"""
+    if callers is None or tool_name in callers:
+        return WaitsFor.CALLER
+    return WaitsFor.ANSWER if tool_name == ASK_USER else WaitsFor.APPROVAL
 
 
 def turn_seq_at(session_id: str, moment: datetime) -> int:

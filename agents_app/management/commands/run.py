@@ -11,9 +11,11 @@ from typing import Any
 from agents_app.endpoints import terminal
 from agents_app.schemas import DecisionIn
 from agents_app.turns import lifecycle
+from agents_app.turns.claim import ToolResult
 from agents_app.turns.overview import AnswerOut
 from mnesis_core.errors import MnesisError, TurnCancelled, TurnSuspended, error_of
-from mnesis_core.records import TurnRecord, TurnState, WaitsFor
+from mnesis_core.records import TurnRecord, TurnState, Waiting, WaitsFor
+from mnesis_core.turns.questions import read_questions
 from sessions_app.management.acting import find_user
 from sessions_app.pages.markdown import show_invisible
 
@@ -63,19 +65,13 @@ class Command(terminal.EndpointCommand):
         show = partial(terminal.watch, text=(lambda text: None) if as_json else self.print_text, note=self.print_note)
         turn = asyncio.run(show(session_id, owner_id, begin))
         may_ask = not as_json and sys.stdin.isatty()
-        while may_ask and (asked := [one for one in turn.waits_for if one.reason == WaitsFor.APPROVAL]):
-            decisions = []
+        while may_ask and (asked := [one for one in turn.waits_for if one.reason != WaitsFor.CALLER]):
             try:
-                for waiting in asked:
-                    self.print_note(f"\n{waiting.tool_name} {waiting.input}")
-                    answer = input(f"Allow {show_invisible(waiting.tool_name)}? [y/N, or why not] ").strip()
-                    approved, refused = answer.lower() in ("y", "yes"), answer.lower() in ("n", "no")
-                    note = "" if approved or refused else answer
-                    decisions.append(DecisionIn(part_id=waiting.part_id, approved=approved, note=note))
+                replies = [self.ask(one) if one.reason == WaitsFor.ANSWER else self.allow(one) for one in asked]
             except (KeyboardInterrupt, EOFError):
                 turn = lifecycle.interrupt(session_id, owner_id=owner_id)
             else:
-                turn = asyncio.run(show(session_id, owner_id, terminal.deciding(session_id, owner_id, decisions)))
+                turn = asyncio.run(show(session_id, owner_id, terminal.replying(session_id, owner_id, replies)))
         if as_json:
             self.print_json(AnswerOut.model_validate(turn).dict())
         else:
@@ -86,6 +82,22 @@ class Command(terminal.EndpointCommand):
         if turn.state != TurnState.COMPLETED:
             raise terminal.failed(_error_of(turn))
 
+    def allow(self, waiting: Waiting) -> DecisionIn:
+        self.print_note(f"\n{waiting.tool_name} {waiting.input}")
+        answer = input(f"Allow {show_invisible(waiting.tool_name)}? [y/N, or why not] ").strip()
+        approved, refused = answer.lower() in ("y", "yes"), answer.lower() in ("n", "no")
+        note = "" if approved or refused else answer
+        return DecisionIn(part_id=waiting.part_id, approved=approved, note=note)
+
+    def ask(self, waiting: Waiting) -> ToolResult:
+        answers = []
+        for asked in read_questions(waiting.input):
+            self.print_note(f"\n{asked.question}")
+            for number, option in enumerate(asked.options, 1):
+                self.print_note(f"  {number}. {option}")
+            answers.append(asked.chosen(input("Number or words, nothing to skip: " if asked.options else "> ")))
+        return ToolResult(tool_call_id=waiting.part_id, answers=answers)
+
 
 def _error_of(turn: TurnRecord) -> MnesisError:
     if turn.state == TurnState.CANCELLED:
@@ -94,7 +106,7 @@ def _error_of(turn: TurnRecord) -> MnesisError:
         return error_of(turn.error_code or "", turn.error_message or "")
     calls = ", ".join(f"{waiting.tool_name} ({waiting.part_id})" for waiting in turn.waits_for)
     return TurnSuspended(
-        f"The turn is waiting for an answer, and this terminal is not interactive: {calls}. Approve or refuse with "
-        f"'manage.py sessions approve {turn.session_id} PART' or 'refuse', or in the browser.",
+        f"The turn is waiting for an answer, and this terminal is not interactive: {calls}. Approve, refuse or answer with "
+        f"'manage.py sessions approve|refuse|answer {turn.session_id} PART', or in the browser.",
         turn_id=turn.id,
     )

@@ -1,4 +1,4 @@
-"""``manage.py sessions list|read|branches|choose|interrupt|archive|reopen|fork|compact|approve|refuse|host|send|inbox|trash|restore|delete``."""
+"""``manage.py sessions list|read|branches|choose|interrupt|archive|reopen|fork|compact|approve|refuse|answer|host|send|inbox|trash|restore|delete``."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from agents_app.endpoints.terminal import deciding, read_message
+from agents_app.endpoints.terminal import read_message, replying
 from agents_app.management.commands.run import Command as RunCommand
 from agents_app.schemas import DecisionIn
 from agents_app.turns import branches, lifecycle
 from agents_app.turns.branches import BranchList, BranchOut
-from agents_app.turns.claim import deliver
+from agents_app.turns.claim import ToolResult, deliver
 from agents_app.turns.overview import InboxList, InboxMessageOut, SessionRead, inbox_page
 from compaction_app.compact import compact_now
 from compaction_app.views import CompactionOut
@@ -28,15 +28,42 @@ from sessions_app.schemas import Out, SessionOut, TurnOut
 
 VERBS = (
     *("read", "branches", "choose", "interrupt", "archive", "reopen", "fork", "compact"),
-    *("approve", "refuse", "host", "send", "inbox", "trash", "restore", "delete"),
+    *("approve", "refuse", "answer", "host", "send", "inbox", "trash", "restore", "delete"),
 )
+_PART = {"help": "the tool call: its part_ id, as the turn's waits_for has it"}
+_DECISION: dict[str, dict[str, Any]] = {
+    "part": _PART,
+    "--note": {"default": "", "help": "told to the model with a refusal"},
+}
+_ARGUMENTS: dict[str, dict[str, dict[str, Any]]] = {
+    "read": {"--branch": {"type": int, "help": "the branch whose messages are read (default: the chosen one)"}},
+    "compact": {
+        "--turn": {"action": "append", "help": "a turn to compact, repeatable (default: all but the newest turns)"}
+    },
+    "choose": {"branch": {"type": int, "help": "the number of the branch that the next message is to continue"}},
+    "approve": _DECISION,
+    "refuse": _DECISION,
+    "answer": {
+        "part": _PART,
+        "answers": {"nargs": "+", "help": "an option or other words for each question, '' for none"},
+    },
+    "host": {
+        "mode": {"choices": ("on", "off")},
+        "--name": {"help": "by which peers address it (default: its agent)"},
+    },
+    "send": {
+        "message": {"nargs": "*", "help": "the text to send; '-' or nothing reads standard input"},
+        "--kind": {"choices": [kind.value for kind in MessageKind], "default": MessageKind.MESSAGE.value},
+        "--in-reply-to": {"default": "", "metavar": "MESSAGE", "help": "the inbox_ id that a response answers"},
+    },
+}
 _CHOICE = {"yes": True, "no": False, "all": None}
 
 
 class Command(RunCommand):
     help = (
         "List, read, interrupt, archive, reopen, fork, compact, trash, restore or delete sessions; list the branches of one, and choose one "
-        "of them; approve or refuse a tool call; have one stay alive for messages, send it one, or list its inbox. Sessions in the trash, and deleted ones, are hidden; all their rows stay."
+        "of them; approve or refuse a tool call, or answer its questions; have one stay alive for messages, send it one, or list its inbox. Sessions in the trash, and deleted ones, are hidden; all their rows stay."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -45,35 +72,12 @@ class Command(RunCommand):
             sub = subs.add_parser(verb)
             sub.add_argument("session", help="an id, 'last', or '~N' for the Nth before the last")
             self.add_common(sub)
-            if verb == "read":
-                sub.add_argument(
-                    "--branch", type=int, help="the branch whose messages are read (default: the chosen one)"
-                )
-            if verb == "compact":
-                sub.add_argument(
-                    "--turn", action="append", help="a turn to compact, repeatable (default: all but the newest turns)"
-                )
-            if verb == "choose":
-                sub.add_argument(
-                    "branch", type=int, help="the number of the branch that the next message is to continue"
-                )
+            for name, options in _ARGUMENTS.get(verb, {}).items():
+                sub.add_argument(name, **options)
             if verb == "fork":
                 place = sub.add_mutually_exclusive_group(required=True)
                 place.add_argument("--at", metavar="MESSAGE", help="the last message that it has")
                 place.add_argument("--before", metavar="MESSAGE", help="the first message that it does not have")
-            if verb in ("approve", "refuse"):
-                sub.add_argument("part", help="the tool call: its part_ id, as the turn's waits_for has it")
-                sub.add_argument("--note", default="", help="told to the model with a refusal")
-            if verb == "host":
-                sub.add_argument("mode", choices=("on", "off"))
-                sub.add_argument("--name", help="by which peers address it (default: its agent)")
-            if verb == "send":
-                sub.add_argument("message", nargs="*", help="the text to send; '-' or nothing reads standard input")
-                kinds = [kind.value for kind in MessageKind]
-                sub.add_argument("--kind", choices=kinds, default=MessageKind.MESSAGE.value)
-                sub.add_argument(
-                    "--in-reply-to", default="", metavar="MESSAGE", help="the inbox_ id that a response answers"
-                )
         listing = subs.add_parser("list")
         self.add_common(listing)
         listing.add_argument("--q", default="", help="a word of the title")
@@ -167,9 +171,13 @@ class Command(RunCommand):
 
     def do_approve(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
         said = DecisionIn(part_id=options["part"], approved=options["verb"] == "approve", note=options["note"])
-        self.turn(session_id, owner_id, deciding(session_id, owner_id, [said]), as_json=options["as_json"])
+        self.turn(session_id, owner_id, replying(session_id, owner_id, [said]), as_json=options["as_json"])
 
     do_refuse = do_approve
+
+    def do_answer(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
+        said = ToolResult(tool_call_id=options["part"], answers=[[answer] for answer in options["answers"]])
+        self.turn(session_id, owner_id, replying(session_id, owner_id, [said]), as_json=options["as_json"])
 
     def do_host(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
         session = lifecycle.update_session(

@@ -360,7 +360,7 @@ class AsyncClient(AsyncConnection):
         return values.Answer(turn=turn, text=text_of(found))
 
     async def answer_tools(self, session_id: str, turn_id: str, results: Sequence[requests.ToolResult]) -> values.Turn:
-        """Give a suspended turn the results of tools that the caller runs."""
+        """Give a suspended turn the results of tools that the caller runs, or a person's answers to ``ask_user``."""
         request = requests.post("sessions", session_id, "turns", turn_id, "tool-results", results=[*results])
         return await self._send(values.Turn, request)
 

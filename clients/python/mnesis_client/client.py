@@ -352,7 +352,7 @@ class Client(Connection):
         return values.Answer(turn=turn, text=text_of(found))
 
     def answer_tools(self, session_id: str, turn_id: str, results: Sequence[requests.ToolResult]) -> values.Turn:
-        """Give a suspended turn the results of tools that the caller runs."""
+        """Give a suspended turn the results of tools that the caller runs, or a person's answers to ``ask_user``."""
         request = requests.post("sessions", session_id, "turns", turn_id, "tool-results", results=[*results])
         return self._send(values.Turn, request)
 

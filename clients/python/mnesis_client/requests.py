@@ -33,11 +33,12 @@ class Tool(TypedDict):
 
 
 class ToolResult(TypedDict):
-    """The result of one of the caller's tools: ``output`` or ``error``."""
+    """The result of one of the caller's tools: ``output`` or ``error``. Of ``ask_user`` it may be ``answers``."""
 
     tool_call_id: str
     output: NotRequired[str]
     error: NotRequired[str]
+    answers: NotRequired[list[list[str]]]
 
 
 class SessionSettings(TypedDict, total=False):

@@ -65,7 +65,7 @@ class Session(TypedDict):
 
 
 class Waiting(TypedDict):
-    """A tool call that a suspended turn waits for: ``reason`` is ``caller`` or ``approval``."""
+    """A tool call that a suspended turn waits for: ``reason`` is ``caller``, ``approval`` or ``answer``."""
 
     part_id: str
     tool_call_id: str

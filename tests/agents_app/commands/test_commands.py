@@ -129,6 +129,7 @@ def test_run_as_json_is_one_value(alice: User, script: Any) -> None:
         (("sessions", "read", "sess_nobody"), 4, "SESSION_NOT_FOUND"),
         (("sessions", "interrupt", "last"), 7, "SESSION_NOT_RUNNING"),
         (("sessions", "approve", "last", "part_x"), 4, "PART_NOT_FOUND"),
+        (("sessions", "answer", "last", "part_x", "yes"), 7, "SESSION_NOT_RUNNING"),
         (("sessions", "fork", "last", "--at", "msg_x"), 4, "MESSAGE_NOT_FOUND"),
         (("sessions", "list", "--label", "x"), 2, "INVALID_REQUEST"),
     ],
@@ -333,6 +334,24 @@ def test_a_person_may_say_why_not(demolisher: SessionRecord, script: Any, typing
     typing("My bicycle is in it")
     assert run("resume", "last", "Away with the shed")[2] == 0
     assert "My bicycle is in it" in str(model.requests[-1].payload)
+
+
+def test_questions_of_a_model_are_asked_at_the_terminal(session: SessionRecord, script: Any, typing: Any) -> None:
+    lifecycle.update_session(session.id, owner_id=session.owner_id, config={"turn": {"tools": ["ask_user"]}})
+    asked = [{"question": "Which\u202e?", "options": ["shed", "barn"], "several": True}, {"question": "When?"}]
+    call = ToolCall(id="c1", name="ask_user", arguments=json.dumps({"questions": asked}))
+    model = script(Step(tool_calls=(call,)), "Done.", Step(tool_calls=(call,)), "Again.")
+    typing("2, 1", "at noon")
+    _, errors, status = run("resume", "last", "Away with it")
+    assert status == 0
+    assert ("  1. shed" in errors, "\u202e" in errors) == (True, False)
+    assert "> barn\\n> shed\\n\\nWhen?\\n> at noon" in json.dumps(model.requests[1].payload)
+    turn = json.loads(run("resume", "last", "And now?", "--json")[0])
+    [waiting] = turn["waits_for"]
+    assert waiting["reason"] == "answer"
+    output, _, status = run("sessions", "answer", "last", waiting["part_id"], "the fence", "")
+    assert (output, status) == ("Again.\n", 0)
+    assert "> the fence\\n\\nWhen?\\n> (no answer)" in json.dumps(model.requests[3].payload)
 
 
 def test_where_nobody_can_be_asked_the_turn_waits_and_the_command_says_so(

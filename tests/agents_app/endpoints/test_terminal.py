@@ -23,6 +23,6 @@ async def test_a_sub_agent_that_waits_is_told_with_how_to_answer(alice: User, sc
     [waiting] = (await db(list_turns, child.id))[0].waits_for
     told = [line for frame in frames for line in await db(notes, frame, session.id)]
     assert told[0].startswith("[task ")
-    assert f"manage.py sessions approve {child.id} {waiting.part_id}" in told[-1]
+    assert f"manage.py sessions approve|refuse|answer {child.id} {waiting.part_id}" in told[-1]
     await db(lifecycle.interrupt, session.id, owner_id=session.owner_id)
     await ended(turn)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
@@ -80,3 +81,37 @@ def test_a_waiting_turn_is_stopped_by_its_button(portal: Portal, open_page: Open
     page.get_by_role("button", name="Stop").click()
     expect(page.get_by_role("button", name="Approve")).to_have_count(0)
     expect(page.locator("#state-badge")).to_have_text("cancelled")
+
+
+def test_questions_are_answered_in_a_form_by_keyboard_and_stay_in_the_transcript(
+    portal: Portal, open_page: Open
+) -> None:
+    config = {"turn": {"tools": ["ask_user"]}}
+    session_id = portal.call("POST", "/api/sessions", {"title": "Asks", "config": config})["id"]
+    page = open_page(f"/sessions/{session_id}/")
+    questions = [
+        {"question": "Which harbour?", "options": ["Lyon", "Bergen"]},
+        {"question": "What to take?", "options": ["bread", "rope"], "several": True},
+        {"question": "Anything else?"},
+    ]
+    write(page, f"!tool ask_user {json.dumps({'questions': questions})}")
+    form = page.locator("form[data-questions]")
+    expect(form.get_by_role("group")).to_have_count(3)
+    form.get_by_role("button", name="Send answers").click()
+    expect(form.get_by_role("alert")).to_contain_text("Answer a question")
+    form.get_by_label("Bergen").focus()
+    page.keyboard.press("Space")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Space")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Space")
+    form.get_by_label("Your answer").fill("a lamp <b>")
+    page.keyboard.press("Enter")
+    expect(form).to_have_count(0)
+    said = "Which harbour?\n> Bergen\n\nWhat to take?\n> bread\n> rope\n\nAnything else?\n> a lamp <b>"
+    expect(page.locator(".answered")).to_have_text(said)
+    expect(page.locator("#state-badge")).to_be_empty()
+    write(page, f"!tool ask_user {json.dumps({'questions': questions[:1]})}")
+    page.get_by_role("button", name="Skip").click()
+    expect(page.locator(".answered").last).to_contain_text("chose not to answer")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
@@ -49,6 +52,29 @@ def test_a_person_is_asked_about_what_waits_for_them_and_no_more(waiting, browse
     assert 'data-state="suspended"' in page
     assert "<script>alert" not in page
     assert SHOWN in page
+
+
+def test_questions_are_a_form_whose_texts_stay_texts(reader: User, browser: Client) -> None:
+    session_id, text = new_session(reader), HOSTILE.removesuffix(" \ud800")
+    questions = [
+        {"question": text, "options": [text, "\u202eno"]},
+        {"question": "Why?", "options": ["a", "b"], "several": True},
+    ]
+    asked = ToolPart(tool_name="ask_user", tool_call_id="c1", input=json.dumps({"questions": questions}))
+    unread = ToolPart(tool_name="ask_user", tool_call_id="c2", input="[")
+    with change(session_id) as record:
+        turn_id = turn_store.start_turn(record, model="demo")
+        message = Message(role="assistant", parts=(asked, unread))
+        message_id = message_store.append_message(record, turn_id=turn_id, message=message)
+        parts = [part.id for part in load_message(message_id, session_id=session_id).parts]
+        turn_store.suspend_turn(record, turn_id, fence=1, part_ids=parts)
+    page = browser.get(f"/sessions/{session_id}/").content.decode()
+    assert page.count('<fieldset class="question">') == 2
+    kinds = re.findall(rf'type="(\w+)"\s+name="{parts[0]}-(\d)"', page)
+    assert kinds == [("radio", "0"), ("radio", "0"), ("checkbox", "1"), ("checkbox", "1")]
+    assert "<script>alert" not in page
+    assert SHOWN in page
+    assert ">waiting for an answer</span>" in browser.get("/sessions/").content.decode()
 
 
 def test_what_came_late_is_shown_as_that_and_can_be_read_whole(waiting, browser: Client) -> None:
