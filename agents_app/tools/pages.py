@@ -250,6 +250,7 @@ def show_tools(*, user_id: int | None) -> list[dict[str, Any]]:
             "source": tool.source,
             "is_default": tool.spec.name in default,
             "unreachable_since": tool.unreachable_since,
+            "summary": show_invisible(tool.summary),
         }
         for tool in list_tools(user_id=user_id)
     ]
@@ -278,12 +279,14 @@ def show_servers(*, user_id: int | None) -> list[dict[str, Any]]:
 def tools(request: HttpRequest) -> HttpResponse:
     query = request.GET.get("q", "").strip()[:LONGEST_QUERY]
     everything = show_tools(user_id=reader_of(request))
-    found = [tool for tool in everything if query.lower() in f"{tool['name']} {tool['description']}".lower()]
+    searched = ("name", "summary", "description")
+    found = [tool for tool in everything if query.lower() in " ".join(tool[name] for name in searched).lower()]
     found.sort(key=lambda tool: (tool["source"] != SHIPPED, tool["source"], tool["name"]))
     for tool in found:
-        first, _, rest = show_invisible(tool["description"]).partition("\n")
+        description = show_invisible(tool["description"])
         schema = show_invisible(json.dumps(tool["parameters"], indent=2, ensure_ascii=False))
-        tool |= {"first_line": first, "rest": rest.strip(), "schema": schema, "scope_in_words": SCOPES[tool["scope"]]}
+        told = description if description != tool["summary"] else ""
+        tool |= {"told": told, "schema": schema, "scope_in_words": SCOPES[tool["scope"]]}
     groups = [
         {
             "source": gettext("Built in") if source == SHIPPED else source,

@@ -23,7 +23,7 @@ from typing import Any, Generic, TextIO, TypeVar, cast, get_type_hints
 from django.apps import AppConfig
 from django.core.checks import Error
 from django.db import close_old_connections
-from django.utils.translation import gettext_noop
+from django.utils.translation import gettext, gettext_noop
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from agents_app import store
@@ -81,6 +81,12 @@ class Tool:
     scope: ToolScope = ToolScope.SESSION
     source: str = SHIPPED  # or the MCP server that brings it
     unreachable_since: datetime | None = None  # when its server was found not to answer
+
+    @property
+    def summary(self) -> str:
+        """The first line of the description, of a built-in tool in the page's language. Models read the English one."""
+        line = self.spec.description.partition("\n")[0]
+        return gettext(line) if line and self.source == SHIPPED else line
 
     def is_for(self, depth: int) -> bool:
         return self.scope is ToolScope.SESSION or (self.scope is ToolScope.SUB_AGENT) == (depth > 0)
@@ -352,6 +358,10 @@ def _resolve(value: Any, definitions: Mapping[str, Any]) -> Any:
     if name := str(value.get("$ref", "")).removeprefix("#/$defs/"):
         return _resolve(definitions[name], definitions)
     return {key: _resolve(item, definitions) for key, item in value.items()}
+
+
+def built_in_tools() -> list[Tool]:
+    return list(_TOOLS.values())
 
 
 def list_tools(*, user_id: int | None) -> list[Tool]:

@@ -230,7 +230,7 @@ class ConfigForm(forms.Form):
             return gettext("All tools of this server, also those that it adds later.")
         if name not in self._tools:
             return gettext("Not available any more.")
-        return self._tools[name].spec.description.partition("\n")[0]
+        return self._tools[name].summary
 
     def clean_instructions(self) -> str:
         return str(self.cleaned_data["instructions"]).replace("\r\n", "\n")

@@ -7,6 +7,7 @@ from typing import Any
 
 from django.core.management.commands import makemessages
 
+from agents_app.tools.registry import built_in_tools
 from mnesis_core import errors
 from mnesis_core.compaction.evaluation.measures import COLUMNS, POLICY_NAMES
 from mnesis_core.maps.values import ItemState, RunState
@@ -21,11 +22,12 @@ NOT_OURS = ["tests/*", "benchmarks/*", "clients/*", "docs/*", "data/*", "static/
 
 
 def core_texts() -> set[str]:
-    """Return what ``mnesis_core`` says to people, which knows nothing of translations: pages translate it as they show it."""
+    """Return what ``mnesis_core`` and the built-in tools say to people: pages translate it as they show it."""
     # Errors have their messages as docstrings.
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.MnesisError)]
     return {
         *(" ".join((kind.__doc__ or "").split()) for kind in kinds),
+        *(tool.spec.description.partition("\n")[0] for tool in built_in_tools()),
         *(field.meaning for field in FIELDS.values()),
         *(words for pair in HINTS.values() for words in pair),
         *REFUSALS.values(),

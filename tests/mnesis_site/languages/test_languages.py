@@ -110,6 +110,17 @@ def test_a_german_browser_gets_german_pages(browser: Client) -> None:
     assert language_of(browser.get("/")) == "en"
 
 
+def test_tools_are_described_to_people_in_their_language_and_to_models_in_english(browser: Client) -> None:
+    english, german = "Compute an arithmetic expression", "Berechnet einen Ausdruck mit"
+    page = browser.get("/tools/?q=calculator", **GERMAN).content.decode()
+    assert page.index(german) < page.index("Beschreibung, die Modelle lesen") < page.index(english)
+    assert browser.get("/tools/?q=berechnet", **GERMAN).content.decode().count("tool-entry") == 1
+    assert german not in browser.get("/tools/").content.decode()
+    listed = {tool["name"]: tool for tool in browser.get("/api/tools", **GERMAN).json()["items"]}
+    assert listed["calculator"]["description"].startswith(english)
+    assert "summary" not in listed["calculator"]
+
+
 @pytest.mark.parametrize("wanted", ["xx", "fr, it;q=0.5", "*", "\x00", "d" * 5_000])
 def test_an_unknown_language_falls_back_to_english(browser: Client, wanted: str) -> None:
     assert language_of(browser.get("/", HTTP_ACCEPT_LANGUAGE=wanted)) == "en"
