@@ -205,7 +205,12 @@ TEMPLATES = [
                 "django.contrib.messages.context_processors.messages",
                 "mnesis_site.languages.language",
             ],
-            "builtins": ["django.templatetags.i18n"],  # nearly every template has texts
+            # Nearly every template has texts, numbers, icons or addresses of static files.
+            "builtins": [
+                "django.templatetags.i18n",
+                "django.templatetags.static",
+                "sessions_app.templatetags.sessions",
+            ],
         },
     }
 ]

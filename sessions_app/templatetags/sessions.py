@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import zlib
 from datetime import datetime
+from functools import cache
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from django import template
 from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext, pgettext
 from django.utils.translation import gettext_lazy as _
 
@@ -69,6 +72,14 @@ def sidebar(context: dict[str, Any], current: str = "") -> dict[str, Any]:
     """Show the reader's sessions, in one query; ``current`` is the one that the page is about."""
     request = context["request"]
     return sidebar_context(request) | {"current": current, "path": request.path}
+
+
+@register.simple_tag
+@cache
+def icon(name: str, css_class: str = "") -> SafeString:
+    """Draw an icon of ``icons.html``, which every page has; the element may have a second class."""
+    classes = f"icon {css_class}".strip()
+    return format_html('<svg class="{}" aria-hidden="true"><use href="#icon-{}"></use></svg>', classes, name)
 
 
 @register.filter
