@@ -24,5 +24,5 @@ def test_no_public_name_is_gone() -> None:
     gone = sorted({*filter(is_here, before)} - {*now})
     assert not gone, (
         "Public names are gone. If that is meant, write the list anew on both databases with "
-        "'python -m tests.support.documents.public_names', and say so in CHANGELOG.md.\n" + "\n".join(gone)
+        f"'{WRITE}=1 python -m pytest tests/test_public_names.py', and say so in CHANGELOG.md.\n" + "\n".join(gone)
     )

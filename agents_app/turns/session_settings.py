@@ -193,12 +193,8 @@ class ConfigForm(forms.Form):
         every = sorted({tool.source + SEPARATOR + EVERY for tool in self._tools.values() if tool.source != SHIPPED})
         names = dict.fromkeys((*self._tools, *every, *initial["tools"]))
         self.fields["tools"].choices = [(name, name) for name in names]  # type: ignore[attr-defined]
-        asked = dict.fromkeys(
-            (
-                *(name for name, tool in self._tools.items() if not tool.needs_approval and name != ASK_USER),
-                *initial["ask_before"],
-            )
-        )
+        free = [name for name, tool in self._tools.items() if not tool.needs_approval and name != ASK_USER]
+        asked = dict.fromkeys((*free, *initial["ask_before"]))
         self.fields["ask_before"].choices = [(name, name) for name in asked]  # type: ignore[attr-defined]
         limits = site_config().limits.session
         self.fields["max_steps"].widget.attrs["placeholder"] = format_number(site_config().turn.max_steps)

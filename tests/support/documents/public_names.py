@@ -1,4 +1,4 @@
-"""The public names of the product, each a line: ``python -m tests.support.documents.public_names`` writes them down anew.
+"""The public names of the product, each a line; ``tests/test_public_names.py`` compares them, or writes them down anew.
 
 They are read from the routes, the registries and the database, never from a module that may move.
 """
@@ -10,8 +10,6 @@ import json
 import os
 import re
 import runpy
-import subprocess
-import sys
 from argparse import _SubParsersAction
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
@@ -38,7 +36,6 @@ from mnesis_site.readiness import PROBES
 
 ROOT = Path(__file__).resolve().parents[3]
 FILE = ROOT / "tests" / "data" / "public_names.txt"
-TEST = "tests/test_public_names.py"
 WRITE = "MNESIS_WRITE_PUBLIC_NAMES"
 """The variable with which the test writes the file of names instead of reading it."""
 OURS = tuple(str(path.parent) for path in ROOT.glob("*/__init__.py"))
@@ -307,13 +304,3 @@ def _constraint(name: str, found: Mapping[str, Any]) -> str:
     target = f" -> {'.'.join(found['foreign_key'])}" if found["foreign_key"] else ""
     called = "" if connection.vendor == "sqlite" and (name.startswith(("fk_", "__")) or target) else f" {name}"
     return f"{'+'.join(kinds) or 'foreign_key'}{called} ({', '.join(map(str, found['columns'] or ()))}){target}"
-
-
-def main() -> int:
-    """Write the names that this database has; those of the other stay as they are."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", TEST]
-    return subprocess.run(command, env=os.environ | {WRITE: "1"}, check=False).returncode
-
-
-if __name__ == "__main__":
-    sys.exit(main())
