@@ -51,7 +51,7 @@ def calculator(context: ToolContext, expression: str) -> str:
 # Questions to the user. The turn is suspended at such a call, and the answer is its result (``claim.answer_tools``).
 
 
-@tool(read_only=True)
+@tool(timeout_seconds=None, read_only=True)
 def ask_user(context: ToolContext, questions: Questions) -> str:
     """Ask the user one or more questions in a form, and wait for the answers.
 
