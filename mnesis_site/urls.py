@@ -40,6 +40,7 @@ urlpatterns = [
     path("people/<int:account_id>/sign-out/", people.sign_out, name="person-sign-out"),
     path("people/<int:account_id>/close/", people.close, name="person-close"),
     path("people/<int:account_id>/reopen/", people.reopen, name="person-reopen"),
+    path("people/<int:account_id>/keys/", people.make_key, name="person-key-make"),
     path("people/<int:account_id>/keys/<str:prefix>/revoke/", people.revoke, name="person-key-revoke"),
     path("password/", views.set_password, name="set-password"),
     path("admin/password_change/", views.set_password, name="administration-password"),

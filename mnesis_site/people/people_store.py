@@ -23,7 +23,7 @@ from mnesis_core.errors import AccountChanged, InvalidRequest, NotFound, Permiss
 from mnesis_core.network.people import Role, Standing, groups_to_give, roles_to_give, why_not_change, why_not_end
 from mnesis_site.people.accounts import account_of, find_user, list_groups, role_of, standing_of
 from mnesis_site.sign_in import marked_anew
-from sessions_app.llm.model_store import revoke_key, revoke_keys
+from sessions_app.llm.model_store import create_key, revoke_key, revoke_keys
 from sessions_app.llm.spending_store import load_account_limits, put_account_limits
 from sessions_app.record.organisation_store import move_person
 
@@ -116,7 +116,7 @@ def forget_password(actor_id: int, account_id: int) -> User:
     """
     with _changing(actor_id, account_id) as change:
         _refuse(why_not_end(change.actor, change.other))
-        _refuse("" if change.user.is_active else gettext_noop("This account is closed. Reopen it first."))
+        _refuse_closed(change.user)
         change.user.set_unusable_password()
         change.user.save(update_fields=["password"])
         change.note("Created a link to choose a new password. Earlier links and the old password no longer work.")
@@ -162,6 +162,19 @@ def reopen(actor_id: int, account_id: int) -> None:
     with _changing(actor_id, account_id) as change:
         if User.objects.filter(pk=account_id, is_active=False).update(is_active=True):
             change.note("Reopened.")
+
+
+def make_key(actor_id: int, account_id: int, *, name: str, scope: str, mode: str) -> str:
+    """Make an API key with which a program acts for an account. Its text is returned only here and is not kept.
+
+    :raises InvalidRequest: the account has too many keys.
+    :raises PermissionDenied: the actor may not do this, or the account is closed.
+    """
+    with _changing(actor_id, account_id, of_self=True) as change:
+        _refuse_closed(change.user)
+        key = create_key(owner_id=account_id, name=name, scope=scope, mode=mode)
+        change.note(f"Created the API key {key.prefix}.")
+        return str(key)
 
 
 def revoke(actor_id: int, account_id: int, prefix: str) -> None:
@@ -302,6 +315,10 @@ def _check_groups(actor: Standing, groups: Collection[int]) -> None:
 def _refuse(reason: str) -> None:
     if reason:
         raise PermissionDenied(reason)
+
+
+def _refuse_closed(user: User) -> None:
+    _refuse("" if user.is_active else gettext_noop("This account is closed. Reopen it first."))
 
 
 def _flags(role: Role) -> dict[str, bool]:

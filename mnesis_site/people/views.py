@@ -40,6 +40,7 @@ from mnesis_site.people.accounts import (
 )
 from mnesis_site.people.forms import AccountForm, DayForm, GroupForm, InviteForm, MemberForm
 from mnesis_site.sign_in import FirstSignInToken
+from sessions_app.llm.keys import KeyForm
 from sessions_app.llm.limits import limits_for_person, look
 from sessions_app.llm.model_store import list_keys
 from sessions_app.llm.spending_store import load_account_limits
@@ -54,6 +55,8 @@ PAGE = 50
 LONGEST_QUERY = 200
 VIEW, ADD, CHANGE = (f"auth.{verb}_user" for verb in ("view", "add", "change"))
 LIMIT, REVOKE = "sessions_app.change_accountlimit", "sessions_app.change_apikey"
+MAKE = "sessions_app.add_apikey"
+KEY_IDS = "key_%s"  # other forms of the page have a name, too
 VIEW_GROUPS = "auth.view_group"
 SUGGESTED = 10
 """Usernames that are suggested for a new member."""
@@ -189,6 +192,21 @@ def reopen(request: HttpRequest, account_id: int) -> HttpResponse:
 
 
 @never_cache
+@administrators(MAKE, methods=("POST",))
+def make_key(request: HttpRequest, account_id: int) -> HttpResponse:
+    require(request, VIEW)
+    form = KeyForm(request.POST, auto_id=KEY_IDS)
+    if not form.is_valid():
+        return _page(request, account_id, key_form=form)
+    try:
+        made = people_store.make_key(reader_of(request), account_id, **form.cleaned_data)
+    except InvalidRequest as error:
+        form.add_error(None, error_text(error))
+        return _page(request, account_id, key_form=form)
+    return _page(request, account_id, made=made)
+
+
+@never_cache
 @administrators(REVOKE, methods=("POST",))
 def revoke(request: HttpRequest, account_id: int, prefix: str) -> HttpResponse:
     require(request, VIEW)
@@ -241,6 +259,7 @@ def _page(
     *,
     form: AccountForm | None = None,
     day_form: DayForm | None = None,
+    key_form: KeyForm | None = None,
     **told: Any,
 ) -> HttpResponse:
     """Return the page of an account as it is now, or the part of it that an act asked for."""
@@ -260,6 +279,9 @@ def _page(
         "may_sign_out": may_change or (is_own and may_administer(request, CHANGE)),
         "may_limit": may_administer(request, LIMIT) and not why_not,
         "may_revoke": may_administer(request, REVOKE) and (is_own or not why_not),
+        "may_make_key": may_administer(request, MAKE) and user.is_active and (is_own or not why_not),
+        "key_form": key_form or KeyForm(auto_id=KEY_IDS),
+        "site_url": request.build_absolute_uri("/").rstrip("/"),
         "form": form or AccountForm(actor, account),
         "day_form": day_form or DayForm(stored.get("day", {})),
         "other_limits": {scope: values for scope, values in stored.items() if scope != "day"},

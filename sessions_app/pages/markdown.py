@@ -6,10 +6,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any
+from html import unescape
+from typing import Any, NamedTuple
 
 import nh3
-from django.utils.html import escape
+from django.utils.html import escape, strip_tags
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import get_language, gettext, gettext_lazy
 from markdown_it import MarkdownIt
@@ -206,6 +207,9 @@ def _line(state: StateBlock, number: int) -> str:
 
 # Characters. Parsing a longer text takes seconds, so it is shown folded and as it is.
 MARKDOWN_LIMIT = 40_000
+# An answer that is read on more than a screen has an outline.
+OUTLINED_FROM, LEAST_HEADINGS = 2_500, 3
+_HEADING = re.compile(r"<h(?P<level>[3-6])>(?P<text>.*?)</h(?P=level)>", re.DOTALL)  # as nh3 writes it
 # Levels of quotes and lists. markdown-it drops deeper ones, so such a text is shown as it is.
 NESTING_LIMIT = 24
 # Characters of all drawn formulas of one text, ten times the text's own limit; later formulas stay TeX.
@@ -291,6 +295,32 @@ def _render_markdown(text: str, _language: str | None) -> SafeString:
         return mark_safe(_figure(shown))  # noqa: S308 - escaped
     html = _MARKDOWN.renderer.render(tokens, _MARKDOWN.options, {})
     return mark_safe(_CLEANER.clean(html))  # noqa: S308 - nh3 keeps an allow-list of tags and attributes
+
+
+class Heading(NamedTuple):
+    id: str
+    text: str
+    depth: int  # below the highest heading of the text, from 0
+
+
+def outline(html: SafeString, prefix: str) -> tuple[SafeString, tuple[Heading, ...]]:
+    """Return rendered Markdown with ids at its headings, and these; as it is and none if it is short or has few.
+
+    :param prefix: makes the ids unique on the page
+    """
+    found = list(_HEADING.finditer(html)) if len(html) >= OUTLINED_FROM else []
+    if len(found) < LEAST_HEADINGS:
+        return html, ()
+    ids = {match.start(): f"{prefix}-h{number}" for number, match in enumerate(found, 1)}
+    highest = min(match["level"] for match in found)
+    headings = tuple(
+        Heading(ids[one.start()], unescape(strip_tags(one["text"])).strip(), int(one["level"]) - int(highest))
+        for one in found
+    )
+    numbered = _HEADING.sub(
+        lambda one: f'<h{one["level"]} id="{ids[one.start()]}">{one["text"]}</h{one["level"]}>', html
+    )
+    return mark_safe(numbered), headings  # noqa: S308 - the ids are ours, the rest was safe
 
 
 def _render_fence(_: Any, tokens: Sequence[MarkdownToken], index: int, *_rest: Any) -> str:

@@ -53,7 +53,16 @@ from mnesis_core.turns.questions import Question, read_questions
 from sessions_app.models import Message, MessagePart
 from sessions_app.ownership import is_temporary
 from sessions_app.pages.formats import format_count, format_duration, format_money, format_size, format_tokens
-from sessions_app.pages.markdown import MARKDOWN_LIMIT, PIECE, LongText, render_markdown, show_invisible, shown_title
+from sessions_app.pages.markdown import (
+    MARKDOWN_LIMIT,
+    PIECE,
+    Heading,
+    LongText,
+    outline,
+    render_markdown,
+    show_invisible,
+    shown_title,
+)
 from sessions_app.record.branch_queries import rows_on
 from sessions_app.record.message_queries import JSON_TYPES, read_json_part, usage_of
 from sessions_app.record.ratings import thumb_of
@@ -116,6 +125,7 @@ class PartView:
     ran_by: str = ""  # the provider that ran a tool call itself
     content: LongText | None = None
     html: SafeString | None = None  # the rendered Markdown of a text that is short enough for it
+    outline: tuple[Heading, ...] = ()  # of a long text
     state: str = ""
     preview: str = ""
     input: LongText | None = None
@@ -564,11 +574,13 @@ def _view_part(row: dict[str, Any]) -> PartView:
     is_known = kind in KNOWN_PARTS and kind not in JSON_TYPES
     opaque = ProviderPart.read_label(row["label"], "") if kind == ProviderPart.type else None
     label, detail = (opaque.provider, opaque.kind) if opaque else (row["label"], "")
+    html, headings = outline(render_markdown(decode_text(head)), row["id"]) if is_prose else (None, ())
     return made(
         kind=kind if is_known else "unknown",
         label=show_invisible(label if is_known else kind),
         detail=show_invisible(detail),
-        html=render_markdown(decode_text(head)) if is_prose else None,
+        html=html,
+        outline=headings,
         content=content(head if is_prose else head[:HEAD]),
     )
 

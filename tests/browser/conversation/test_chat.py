@@ -348,3 +348,19 @@ def test_the_next_turn_asks_the_model_that_was_picked(portal: Portal, open_page:
     assert portal.call("GET", f"/api/sessions/{session_id}/turns")["items"][0]["model"] == "second"
     page.reload()
     expect(page.get_by_label("Model for the next turn")).to_have_value("second")
+
+
+def test_the_outline_of_a_long_answer_leads_to_its_sections(portal: Portal, open_page: Open) -> None:
+    sections = [f"## Section {number}\n\n{'The tide turns at noon. ' * 120}" for number in range(1, 6)]
+    session_id = portal.new_answer("\n\n".join(sections))
+    page = open_page(f"/sessions/{session_id}/")
+    folded = page.locator("details.outline")
+    expect(folded.locator("summary")).to_contain_text("Outline · 5")
+    folded.locator("summary").focus()
+    page.keyboard.press("Enter")
+    folded.get_by_role("link", name="Section 4").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Section 4")).to_be_in_viewport()
+    expect(page.get_by_role("heading", name="Section 2")).not_to_be_in_viewport()
+    page.reload()
+    expect(page.get_by_role("heading", name="Section 4")).to_be_in_viewport()

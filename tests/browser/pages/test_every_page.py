@@ -55,7 +55,7 @@ PARTS = {
 }  # fmt: skip
 """Parts of those pages, and files."""
 ELSEWHERE = {
-    "welcome", "assistant-remove", "person-limits", "person-link", "person-sign-out", "person-close", "person-reopen", "person-key-revoke", "group-member-add", "group-member-remove",
+    "welcome", "assistant-remove", "person-limits", "person-link", "person-sign-out", "person-close", "person-reopen", "person-key-make", "person-key-revoke", "group-member-add", "group-member-remove",
     "sign-in", "sign-in-link", "sign-out", "rpc", "key-revoke", "usage-csv", "observe-csv", "observe-save", "observe-rename", "observe-delete", "model-check", "hide-first-steps", "server-refresh",
     "diagram-frame", "preview-frame", "summary", "inspect-call-at", "session-branch", "choose-branch", "inspect-compaction", "verify-everything", "start-evaluation", "other-static", "favicon", "language", "script-texts", "administration-password",
 }  # fmt: skip

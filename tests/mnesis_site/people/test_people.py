@@ -17,7 +17,7 @@ from django.test.utils import CaptureQueriesContext
 from mnesis_core.network.people import State
 from mnesis_site.people import people_store
 from mnesis_site.people.accounts import list_accounts, standing_of
-from sessions_app.llm.model_store import create_key, list_keys
+from sessions_app.llm.model_store import MOST_KEYS, create_key, list_keys
 from sessions_app.llm.spending_store import load_account_limits, put_account_limits
 from sessions_app.record.organisation_store import home_of
 from tests.support.people.cast import ada, inspector, make_user
@@ -238,7 +238,7 @@ def test_staff_of_one_organisation_have_nothing_to_do_with_another(subtests: Any
     assert ">here<" in page
     assert ">there<" not in page
     assert client.get(f"/people/{there.pk}/").status_code == 404
-    for path in ("", "limits/", "link/", "sign-out/", "close/", "reopen/", "keys/abc/revoke/"):
+    for path in ("", "limits/", "link/", "sign-out/", "close/", "reopen/", "keys/", "keys/abc/revoke/"):
         with subtests.test(path):
             sent = {"role": "member", "version": "x"}
             assert client.post(f"/people/{there.pk}/{path}", sent).status_code == 404
@@ -610,6 +610,28 @@ def test_a_key_is_revoked_for_its_owner(inspector: Client) -> None:
     assert "is revoked" in inspector.post(f"/people/{bob.pk}/keys/{mine.prefix}/revoke/").content.decode()
     assert Client(headers={"Authorization": f"Bearer {mine}"}).get("/api/sessions").status_code == 401
     assert Client(headers={"Authorization": f"Bearer {other}"}).get("/api/sessions").status_code == 200
+
+
+def test_a_key_is_made_for_another_account_and_shown_once(inspector: Client) -> None:
+    bob = with_password("bob")
+    path, wanted = f"/people/{bob.pk}/keys/", {"name": "Nightly <b>", "scope": "read", "mode": ""}
+    page = inspector.post(path, wanted).content.decode()
+    [key] = re.findall(r"<code>(mns_[^<…]+)</code>", page)
+    assert "Nightly &lt;b&gt;" in page
+    program = Client(headers={"Authorization": f"Bearer {key}"})
+    assert program.get("/api/sessions").status_code == 200
+    assert program.post("/api/sessions", {}, content_type="application/json").status_code == 403
+    assert key not in text(inspector, f"/people/{bob.pk}/")
+    [said] = [entry.get_change_message() for entry in LogEntry.objects.all()]
+    assert re.fullmatch(r"Created the API key \w+\.", said)
+    assert said[20:-1] in key
+    assert "errorlist" in inspector.post(path, wanted | {"scope": "\x00"}).content.decode()
+    for _ in range(MOST_KEYS - 1):
+        create_key(owner_id=bob.pk)
+    assert "Revoke one that is not used any more" in inspector.post(path, wanted).content.decode()
+    assert client_of(bob).post(path, wanted).status_code == 404
+    inspector.post(f"/people/{bob.pk}/close/")
+    assert inspector.post(path, wanted).status_code == 403
 
 
 @pytest.mark.parametrize("number", ["0", "999999", "9" * 40])

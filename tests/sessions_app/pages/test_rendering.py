@@ -11,7 +11,7 @@ import pytest
 from mnesis_core.records import LiveText
 from sessions_app.live import delta_frame
 from sessions_app.pages.formats import format_characters, format_count, format_duration, format_money
-from sessions_app.pages.markdown import LEXERS, MARKDOWN_LIMIT, highlight_code, render_markdown, show_invisible
+from sessions_app.pages.markdown import LEXERS, MARKDOWN_LIMIT, highlight_code, outline, render_markdown, show_invisible
 
 ALLOWED_TAG = re.compile(
     r"</?(?:a|blockquote|br|code|del|div|em|figcaption|figure|h[3-6]|hr|li|ol|p|pre|s|span|strong|table|tbody|td|th|thead|tr|ul)\b"
@@ -23,6 +23,21 @@ def test_markdown_becomes_html_with_headings_below_the_page_s_own() -> None:
     assert "<h3>Plan</h3>" in html
     assert "<li><strong>one</strong></li>" in html
     assert '<td align="right">2</td>' in html
+
+
+def test_a_long_answer_has_an_outline_and_a_short_one_or_one_of_two_headings_has_none() -> None:
+    filling = "word " * 400
+    text = f"## One *and* `<b>`\n\n{filling}\n\n### \u202eTwo &amp; more\n\n```\n# no heading\n```\n\n> ## Three\n\n{filling}"
+    html, headings = outline(render_markdown(text), "part_1")
+    assert [(one.id, one.text, one.depth) for one in headings] == [
+        ("part_1-h1", "One and <b>", 0),
+        ("part_1-h2", "\u27e8U+202E\u27e9Two & more", 1),
+        ("part_1-h3", "Three", 0),
+    ]
+    assert '<h4 id="part_1-h1">One <em>and</em> <code>&lt;b&gt;</code></h4>' in html
+    assert re.sub(r' id="part_1-h\d"', "", html) == render_markdown(text)
+    for other in ("# One\n\n# Two\n\n# Three", f"# One\n\n# Two\n\n{filling * 2}"):
+        assert outline(render_markdown(other), "part_1") == (render_markdown(other), ())
 
 
 def test_a_single_line_break_stays_one() -> None:
