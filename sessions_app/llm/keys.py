@@ -16,7 +16,7 @@ from sessions_app.pages.views import reader_of, signed_in_to_change, signed_in_t
 
 MOST_ENDED = 50  # revoked keys that are listed, the newest
 GATEWAY, SERVER = KNOWN_MODES[1:]
-SCOPES = [("all", _("Everything you can do")), ("read", _("Read only"))]
+SCOPES = [("all", _("Full access")), ("read", _("Read only"))]
 MODES = [
     ("", _("Decided by the request or the model")),
     (GATEWAY, _("Passed to the provider unchanged (gateway)")),
