@@ -19,6 +19,7 @@ urlpatterns = [
     path("sessions/palette/", navigation.palette, name="palette"),
     path("sessions/sidebar/", navigation.sidebar_rows, name="sidebar-rows"),
     path("sessions/sidebar/states/", navigation.sidebar_states, name="sidebar-states"),
+    path("sessions/<str:session_id>/sidebar/", navigation.sidebar_sub_agents, name="sidebar-sub-agents"),
     path("sessions/<str:session_id>/row/", views.session_row, name="session-row"),
     path("sessions/<str:session_id>/menu/", views.session_menu, name="session-menu"),
     path("sessions/<str:session_id>/project/", navigation.session_project, name="session-project"),

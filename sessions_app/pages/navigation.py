@@ -25,11 +25,18 @@ from sessions_app.pages.views import (
     temporary_hours,
 )
 from sessions_app.record.project_store import list_members, list_projects, load_project
-from sessions_app.record.session_queries import list_pinned, list_sessions, load_session, load_sessions
+from sessions_app.record.session_queries import (
+    list_pinned,
+    list_sessions,
+    load_session,
+    load_sessions,
+    with_sub_agents,
+)
 from sessions_app.schemas import page_of, place_of, read_place
 
 ROWS = 50
 MOST_PINNED = 100
+MOST_NESTED = 50  # sub-agents of one session; a link leads to all of them
 MOST_PROJECTS = 5  # the newest ones; the others are on the page of all projects
 MOST_PAGES = 20
 """Pages that one request may ask for, to show again what was loaded before."""
@@ -38,7 +45,7 @@ MOST_OFFERED = 200
 
 
 def sidebar_context(request: HttpRequest, *, cursor: str = "", pages: int = 1) -> dict[str, Any]:
-    """Read the rows after a cursor. Sub-agents are left out: they are listed with the session that launched them."""
+    """Read the rows after a cursor. Sub-agents are read when the row of the session that launched them is opened."""
     owner_id, before, limit = reader_of(request), read_place(cursor or None), ROWS * pages
     pinned = [] if before else list_pinned(owner_id=owner_id, limit=MOST_PINNED)
     projects = [] if before else list_projects(user_id=owner_id, limit=MOST_PROJECTS + 1)
@@ -50,6 +57,7 @@ def sidebar_context(request: HttpRequest, *, cursor: str = "", pages: int = 1) -
         "has_more_projects": len(projects) > MOST_PROJECTS,
         "is_first": before is None,
         "rows": list(zip(headings, [*pinned, *page["items"]], strict=True)),
+        "launching": with_sub_agents([session.id for session in (*pinned, *page["items"])]),
         "is_empty": not (before or pinned or page["items"]),
         "next_cursor": page["next_cursor"] or "",
     }
@@ -62,6 +70,21 @@ def sidebar_rows(request: HttpRequest) -> HttpResponse:
     context = sidebar_context(request, cursor=request.GET.get("cursor", ""), pages=max(pages, 1))
     shown = {"current": request.GET.get("current", ""), "path": request.GET.get("path", "")}
     return render(request, "sessions_app/sidebar/_rows.html", context | shown)
+
+
+@signed_in
+def sidebar_sub_agents(request: HttpRequest, session_id: str) -> HttpResponse:
+    """Return the newest sub-agents of a session as rows below its own."""
+    found = list_sessions(
+        owner_id=reader_of(request), archived=None, parent_id=session_id, sub_agents=True, limit=MOST_NESTED
+    )
+    context = {
+        "sessions": found,
+        "launching": with_sub_agents([session.id for session in found]),
+        "current": request.GET.get("current", ""),
+        "has_more": len(found) == MOST_NESTED,
+    }
+    return render(request, "sessions_app/sidebar/_sub_agents.html", context)
 
 
 @signed_in

@@ -205,6 +205,12 @@ def list_pinned(*, owner_id: int, limit: int) -> list[SessionRecord]:
     return [_session(row) for row in rows.order_by("-pinned_at", "-id")[:limit]]
 
 
+def with_sub_agents(session_ids: Sequence[str]) -> set[str]:
+    """Return those of these sessions that launched sub-agents which are still there, in one query."""
+    rows = _VISIBLE.filter(_LAUNCHED, parent_id__in=list(session_ids)) if session_ids else _VISIBLE.none()
+    return set(rows.order_by().values_list("parent_id", flat=True).distinct())
+
+
 def find_session(reference: str, *, owner_id: int) -> SessionRecord:
     """Return the session to resume: by its id, ``last``, or ``~N`` for the Nth before the last changed.
 

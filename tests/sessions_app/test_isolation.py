@@ -328,6 +328,7 @@ NOT_SCOPED: dict[Query, str] = {
     compaction_queries.still_held: "it reads nothing by itself",
     session_queries.last_model: "whose sessions it looks into: tests/sessions_app/pages/test_session_list.py",
     session_queries.has_imports: "whose sessions it looks into: tests/sessions_app/pages/test_new_chat.py",
+    session_queries.with_sub_agents: "its callers name the sessions of one person",
     session_queries.list_pinned: "whose sessions it lists: tests/sessions_app/pages/test_sidebar.py",
     session_queries.load_trashed: "whose sessions it finds: tests/agents_app/sessions/test_trash.py",
     session_queries.temporary_among: "its callers name the sessions of one person",

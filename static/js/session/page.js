@@ -243,6 +243,7 @@ function takeEvent(event) {
   meanings[event.type]?.(event.data);
   if (lens) withLens((its) => its.take(event.type));
   if (/^(turn|session)\./.test(event.type)) document.dispatchEvent(new Event("mnesis:session")); // for the sidebar
+  if (event.type === "delegation.started") document.dispatchEvent(new Event("mnesis:sessions"));
   showState();
 }
 

@@ -2,7 +2,7 @@
 import { setPinned, watchPins } from "../session/pins.js";
 import { fetchPart } from "../support/api.js";
 import { released } from "../support/press.js";
-import { isOn, isPlain, isWriting } from "./keys.js";
+import { asRead, isOn, isPlain, isWriting } from "./keys.js";
 import { watchStates } from "./row-states.js";
 
 const CLOSED = "mnesis-sidebar"; // in localStorage; head.js reads it before the first paint
@@ -83,7 +83,7 @@ function watchSidebarKeys() {
   sidebar.addEventListener("keydown", (event) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (!step || !isPlain(event)) return;
-    const places = [...sidebar.querySelectorAll("a, input, button:not(.sr-only, .sidebar-pin)")];
+    const places = [...sidebar.querySelectorAll("a, input, button:not(.sr-only, .sidebar-pin, .sidebar-opener)")];
     const next = places[places.indexOf(event.target.closest(".sidebar-row")?.querySelector("a") ?? event.target) + step];
     if (!next) return;
     event.preventDefault();
@@ -153,12 +153,43 @@ async function renew() {
   const { activeElement: focused } = document;
   const row = list.contains(focused) && focused.closest(".sidebar-row");
   const top = list.scrollTop;
+  const opened = [...list.querySelectorAll('.sidebar-opener[aria-expanded="true"]')].map(pathOf);
   list.replaceChildren(part);
+  for (const path of opened) await openNested(list.querySelector(`.sidebar-opener[data-sub-agents="${path}"]`));
   list.scrollTop = top;
   const place = row && list.querySelector(`[data-session="${row.dataset.session}"] ${focused.localName}`);
   if (place) place.focus({ preventScroll: true });
   window.htmx.process(list);
   list.dispatchEvent(new Event("htmx:load"));
+}
+
+/* Sub-agents, below the row of the session that launched them */
+
+const pathOf = (opener) => opener.dataset.subAgents;
+
+async function openNested(opener) {
+  const part = opener && (await fetchPart(`${pathOf(opener)}?current=${sidebar.dataset.current}`).catch(() => null));
+  if (!part || !opener.isConnected || opener.ariaExpanded === "true") return;
+  opener.ariaExpanded = "true";
+  opener.closest("li").after(part);
+  list.dispatchEvent(new Event("htmx:load"));
+}
+
+function watchNested() {
+  list.addEventListener("click", ({ target }) => {
+    const opener = target.closest(".sidebar-opener");
+    if (!opener) return;
+    if (opener.ariaExpanded !== "true") return openNested(opener);
+    opener.ariaExpanded = "false";
+    opener.closest("li").nextElementSibling.remove();
+  });
+  list.addEventListener("keydown", (event) => {
+    const opener = event.target.closest("li")?.querySelector(":scope > .sidebar-opener");
+    const before = { ArrowRight: "false", ArrowLeft: "true" }[asRead(event)];
+    if (!before || !isPlain(event) || opener?.ariaExpanded !== before) return;
+    event.preventDefault();
+    opener.click();
+  });
 }
 
 /* Pins */
@@ -193,7 +224,7 @@ function watchPinning() {
 function watchList() {
   const look = watchStates(list, {
     path: sidebar.dataset.states,
-    rows: ".sidebar-row",
+    rows: ".sidebar-row, .sidebar-child[data-session]",
     idOf: (row) => row.dataset.session,
     facts: ".sidebar-title, #sidebar-pins",
     show: (facts) => (facts.id === "sidebar-pins" ? showPins(facts) : showTitle(facts)),
@@ -214,5 +245,6 @@ function watchList() {
 watchShowing();
 watchSidebarKeys();
 watchPinning();
+watchNested();
 watchList();
 showPlace();

@@ -45,7 +45,7 @@ PAGES: dict[str, tuple[str, ...]] = {
 QUERIES = {"search": "?q=script", "usage": "?person=%2A", "session-list": "?q=hidden", "observe": "?q=-model%3Anosuch"}
 """What is asked for besides, so that there is something to show."""
 PARTS = {
-    "session-shares", "project-files", "assistant-picture", "session-picture", "project-settings", "session-project", "session-move", "shared-messages", "shared-text", "shared-raw", "shared-file", "palette", "sidebar-rows", "sidebar-states", "session-rows", "session-states", "session-row", "session-menu", "session-messages", "message", "message-text",
+    "session-shares", "project-files", "assistant-picture", "session-picture", "project-settings", "session-project", "session-move", "shared-messages", "shared-text", "shared-raw", "shared-file", "palette", "sidebar-rows", "sidebar-states", "sidebar-sub-agents", "session-rows", "session-states", "session-row", "session-menu", "session-messages", "message", "message-text",
     "message-said", "message-question", "message-records", "part-text", "part-raw", "session-context", "session-compactions", "run-rows",
     "run-progress", "run-charts", "run-items", "run-item-input", "run-try-output", "run-try-prompt", "part-runs",
     "file-rows", "file-lines", "file-picture", "file-references", "import-status", "inspect-totals", "inspect-turns", "inspect-turn-steps",

@@ -1,4 +1,4 @@
-"""The sidebar: whose sessions it lists and in which order, page by page, in one query however many there are."""
+"""The sidebar: whose sessions it lists and in which order, page by page, in as many queries however many there are."""
 
 from __future__ import annotations
 
@@ -60,6 +60,26 @@ def test_own_sessions_are_listed_by_their_last_activity_under_the_day(owner: Use
     assert re.findall(r"<h2>([^<]*)</h2>", page.partition('id="sidebar-rows"')[2])[:2] == ["Today", "Previous 7 days"]
     [current] = re.findall(r'<a class="sidebar-link"[^>]*aria-current="page"', page)
     assert open_id in current
+
+
+def test_sub_agents_are_below_the_session_that_launched_them(owner: User, owner_client: Client) -> None:
+    eve = make_user("eve")
+    parent, other = add(owner, "Parent"), add(owner, "Alone")
+    child = add(owner, "Child", parent_id=parent, origin=SUB_AGENT)
+    add(owner, "Grandchild", parent_id=child, origin=SUB_AGENT)
+    add(owner, "Fork", parent_id=other)
+    add(owner, "Gone", parent_id=other, origin=SUB_AGENT)
+    Session.objects.filter(title="Gone").update(deleted_at=timezone.now())
+    theirs = add(eve, "Theirs")
+    add(eve, "Secret", parent_id=theirs, origin=SUB_AGENT)
+    opener = re.compile(r'data-sub-agents="/sessions/(\w+)/sidebar/"')
+    assert opener.findall(read(owner_client, "/sessions/sidebar/")) == [parent]
+    below = read(owner_client, f"/sessions/{parent}/sidebar/?current={child}")
+    assert (titles_in(below), opener.findall(below)) == (["Child"], [child])
+    assert f'href="/sessions/{child}/"' in below
+    assert 'aria-current="page"' in below
+    assert titles_in(read(owner_client, f"/sessions/{other}/sidebar/")) == []
+    assert owner_client.get(f"/sessions/{theirs}/sidebar/").status_code == 404
 
 
 def test_a_sidebar_without_sessions_says_so_also_when_its_rows_are_drawn_anew(
@@ -158,7 +178,7 @@ def test_it_is_for_people_who_are_signed_in(client: Client) -> None:
 
 
 @pytest.mark.slow
-def test_it_is_two_queries_for_any_number_of_sessions(owner: User, owner_client: Client) -> None:
+def test_it_takes_as_many_queries_for_any_number_of_sessions(owner: User, owner_client: Client) -> None:
     open_id = add(owner, "Open")
     paths = (
         f"/sessions/{open_id}/",
@@ -181,7 +201,7 @@ def test_it_is_two_queries_for_any_number_of_sessions(owner: User, owner_client:
     for number in range(100):
         pin(add(owner, f"{number}"), number % 2 == 0)
     assert counts() == few
-    assert few[-1] == 5  # the sign-in, the person, projects, pinned sessions and the others
+    assert few[-1] == 6  # the sign-in, the person, projects, pinned sessions, the others, and who launched sub-agents
 
 
 def test_the_newest_projects_stand_on_top_and_lead_to_all_of_them(owner: User, owner_client: Client) -> None:
