@@ -33,6 +33,7 @@ from mnesis_core.spending import TurnLimits
 from mnesis_core.turns.completions import read_content
 from mnesis_core.turns.inbox import Draft, MessageKind
 from mnesis_core.turns.options import RecordedTurn, TurnOptions
+from mnesis_core.turns.questions import MOST_OPTIONS, MOST_QUESTIONS
 
 Tokens = Annotated[StrictInt, Field(ge=0, lt=2**53)]
 MICROS = 1_000_000
@@ -40,6 +41,8 @@ MOST_LABELS, LABEL_CHARACTERS = 64, 200
 Word = Annotated[str, Field(max_length=LABEL_CHARACTERS)]
 ProjectId = Annotated[str, Field(max_length=100)]
 Key = Annotated[str, Field(min_length=1, max_length=200)]
+# To one question: chosen options, and one's own words.
+Answers = Annotated[list[Annotated[str, Field(max_length=50_000)]], Field(max_length=MOST_OPTIONS + 1)]
 FileIds = Annotated[list[str], Field(max_length=50)]  # files of the session that go with a message
 Labels = Annotated[dict[Word, Word], Field(max_length=MOST_LABELS)]  # read whole with each session of a list
 
@@ -216,7 +219,7 @@ class ToolResultIn(Schema):
     output: str | None = None
     parts: list[dict[str, Any]] | None = None
     error: str | None = None
-    answers: list[list[str]] | None = None
+    answers: Annotated[list[Answers], Field(max_length=MOST_QUESTIONS)] | None = None
 
     def said(self) -> dict[str, Any]:
         """Return the result as ``claim.ToolResult`` takes it.

@@ -258,12 +258,12 @@ def test_no_page_asks_more_of_a_longer_session(owner: User, owner_client: Client
         add_summary(long.id, run, ids, (2 * number + 8, 2 * number + 9))
         finish(long.id, run)
     for path, most in (
-        ("", 19),
+        ("", 20),
         ("turns/", 11),
         ("turns/?errors=1&tool=read_log&q=log&compactions=1", 12),
         ("totals/", 8),
         ("turns/{turn}/steps/", 13),
-        ("tombstones/", 13),
+        ("tombstones/", 14),
     ):
         needed = count_queries(owner_client, long.at(path))
         assert needed == count_queries(owner_client, short.at(path)), path

@@ -299,7 +299,7 @@ def test_the_number_of_queries_does_not_grow_with_the_session(browser: Client, r
     for _ in range(30):
         say(session_id, ("user", [TextPart(text="q")]), ("assistant", parts))
     assert count_queries(browser, f"/sessions/{session_id}/") == few
-    assert few <= READING_A_SESSION + 11  # three of them for the sidebar
+    assert few <= READING_A_SESSION + 12  # four of them for the sidebar
 
 
 def test_a_child_session_and_its_parent_link_to_each_other(ask: Ask, reader: User) -> None:
