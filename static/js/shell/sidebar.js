@@ -151,13 +151,13 @@ async function renew() {
   await released();
   if (!part?.firstElementChild) return;
   const { activeElement: focused } = document;
-  const row = list.contains(focused) && focused.closest(".sidebar-row");
+  const row = list.contains(focused) && focused.closest("[data-session]");
   const top = list.scrollTop;
   const opened = [...list.querySelectorAll('.sidebar-opener[aria-expanded="true"]')].map(pathOf);
   list.replaceChildren(part);
   for (const path of opened) await openNested(list.querySelector(`.sidebar-opener[data-sub-agents="${path}"]`));
   list.scrollTop = top;
-  const place = row && list.querySelector(`[data-session="${row.dataset.session}"] ${focused.localName}`);
+  const place = row && list.querySelector(`[data-session="${row.dataset.session}"] > .${focused.className.split(" ").at(-1)}`);
   if (place) place.focus({ preventScroll: true });
   window.htmx.process(list);
   list.dispatchEvent(new Event("htmx:load"));

@@ -66,8 +66,11 @@ def test_sub_agents_are_below_their_session_in_the_sidebar_closed_until_they_are
     expect(opener).to_have_attribute("aria-expanded", "true")
     page.keyboard.press("ArrowDown")
     expect(child).to_be_focused()
+    # The list is drawn anew, without closing it or losing the focus.
+    page.evaluate("document.activeElement.dataset.old = 'yes'")
     page.evaluate("document.dispatchEvent(new Event('mnesis:sessions'))")
-    expect(child).to_be_visible()
+    expect(page.locator(".sidebar-link[data-old]")).to_have_count(0)
+    expect(child).to_be_focused()
     child.click()
     expect(page.locator(".origin").first).to_contain_text("Sub-agent of")
     expect(child).to_have_count(0)
