@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.commands import makemessages
 
-from agents_app.tools.registry import built_in_tools
+from agents_app.tools.registry import Tool, built_in_tools
 from mnesis_core import errors
 from mnesis_core.compaction.evaluation.measures import COLUMNS, POLICY_NAMES
 from mnesis_core.maps.values import ItemState, RunState
@@ -15,7 +15,7 @@ from mnesis_core.network.people import REFUSALS, Role
 from mnesis_core.records import TurnState
 from mnesis_core.search.observation import FIELDS
 from mnesis_core.turns.mcp_servers import HINTS
-from mnesis_site.table_names import CONTEXT, table_names
+from mnesis_site.table_names import CONTEXT, OURS, table_names
 
 KEPT = {"no_location": True, "no_wrap": True, "no_obsolete": True}
 NOT_OURS = ["tests/*", "benchmarks/*", "clients/*", "docs/*", "data/*", "static/vendor/*"]
@@ -27,7 +27,7 @@ def core_texts() -> set[str]:
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.MnesisError)]
     return {
         *(" ".join((kind.__doc__ or "").split()) for kind in kinds),
-        *(tool.spec.description.partition("\n")[0] for tool in built_in_tools()),
+        *(tool.spec.description.partition("\n")[0] for tool in built_in_tools() if _is_shipped(tool)),
         *(field.meaning for field in FIELDS.values()),
         *(words for pair in HINTS.values() for words in pair),
         *REFUSALS.values(),
@@ -40,6 +40,11 @@ def core_texts() -> set[str]:
         *map(str, ItemState),
         *("turn", "gateway", "summary", "file", "map"),  # purposes of calls
     }
+
+
+def _is_shipped(tool: Tool) -> bool:
+    """Whether it is a tool of ours, and not one that a test has registered."""
+    return tool.run.__module__.partition(".")[0] in OURS
 
 
 class Command(makemessages.Command):
