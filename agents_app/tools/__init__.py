@@ -10,7 +10,7 @@ from django.utils.translation import gettext_noop
 
 from agents_app.tools import memory  # noqa: F401
 from agents_app.tools.registry import ToolContext, tool
-from mnesis_core.errors import InvalidRequest, reason_of
+from mnesis_core.errors import InvalidRequest, PermissionDenied, reason_of
 from mnesis_core.turns.questions import Questions
 
 Number = int | float
@@ -58,7 +58,7 @@ def ask_user(context: ToolContext, questions: Questions) -> str:
     Offer options where likely answers are known; the user can always answer in other words, or not at all. Ask only what
     you can neither find out nor sensibly assume.
     """
-    raise NotImplementedError
+    raise PermissionDenied(gettext_noop("No one can be asked here. Go on with what you know."))
 
 
 def _value(node: ast.expr) -> Number:
