@@ -43,7 +43,7 @@ def core_texts() -> set[str]:
 
 
 def _is_shipped(tool: Tool) -> bool:
-    """Whether it is a tool of ours, and not one that a test has registered."""
+    """Return whether a tool is ours, and not one that a test has registered."""
     return tool.run.__module__.partition(".")[0] in OURS
 
 
