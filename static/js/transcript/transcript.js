@@ -205,10 +205,10 @@ export class Transcript {
   #replace(old, message) {
     const open = [...old.querySelectorAll("details[open][id]")].map((fold) => fold.id);
     const focused = focusIn(old);
-    const typed = [...old.querySelectorAll("input[id]")].map((input) => [input.id, input.value]);
+    // What a person has entered for a call that waits stays: the form itself is moved into the newer message.
+    for (const form of old.querySelectorAll(".approval")) message.querySelector(`#${CSS.escape(form.id)}`)?.replaceWith(form);
     old.replaceWith(message);
     for (const id of open) document.getElementById(id)?.setAttribute("open", "");
-    for (const [id, value] of typed) document.getElementById(id)?.setAttribute("value", value);
     if (focused) focusAgain(message, focused);
   }
 

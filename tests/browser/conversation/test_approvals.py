@@ -27,6 +27,15 @@ def write(page: Page, text: str) -> None:
     page.keyboard.press("Enter")
 
 
+def rate(page: Page, portal: Portal, session_id: str) -> None:
+    """Rate the last message, which is drawn anew."""
+    last = page.locator(".message-assistant").last
+    drawn = last.element_handle()
+    path = f"/api/sessions/{session_id}/messages/{last.get_attribute('data-message')}/rating"
+    portal.call("PUT", path, {"thumb": "up"})
+    page.wait_for_function("(drawn) => !drawn.isConnected", arg=drawn)
+
+
 def test_a_call_is_approved_by_keyboard_and_the_answer_follows(
     portal: Portal, open_page: Open, session_id: str
 ) -> None:
@@ -36,7 +45,9 @@ def test_a_call_is_approved_by_keyboard_and_the_answer_follows(
     expect(approve).to_be_visible()
     expect(page.locator("#state-badge")).to_have_text("waiting")
     expect(page.locator("#working")).to_be_hidden()
-    page.get_by_label("Reason").focus()
+    page.get_by_label("Reason").fill("it is cheap")
+    rate(page, portal, session_id)
+    expect(page.get_by_label("Reason")).to_have_value("it is cheap")
     # Enter in the note decides nothing, and Escape does not end the turn.
     page.keyboard.press("Enter")
     page.keyboard.press("Escape")
@@ -104,9 +115,13 @@ def test_questions_are_answered_in_a_form_by_keyboard_and_stay_in_the_transcript
     page.keyboard.press("Tab")
     page.keyboard.press("Tab")
     page.keyboard.press("Space")
+    form.get_by_label("Your answer").fill("a lamp <b>")
+    form.get_by_label("bread").focus()
+    rate(page, portal, session_id)
+    expect(form.get_by_label("bread")).to_be_focused()
     page.keyboard.press("Tab")
     page.keyboard.press("Space")
-    form.get_by_label("Your answer").fill("a lamp <b>")
+    form.get_by_label("Your answer").focus()
     page.keyboard.press("Enter")
     expect(form).to_have_count(0)
     said = "Which harbour?\n> Bergen\n\nWhat to take?\n> bread\n> rope\n\nAnything else?\n> a lamp <b>"
