@@ -23,6 +23,7 @@ urlpatterns = [
     path("sign-out/", views.sign_out, name="sign-out"),
     path("welcome/<str:key>/<str:token>/", people.welcome, name="welcome"),
     path("people/", people.list_page, name="people"),
+    path("people/options/", people.options, name="people-options"),
     path("people/invite/", people.invite, name="invite"),
     path("people/groups/", people.group_list, name="groups"),
     path("people/groups/<int:group_id>/", people.group, name="group"),

@@ -59,7 +59,7 @@ MAKE = "sessions_app.add_apikey"
 KEY_IDS = "key_%s"  # other forms of the page have a name, too
 VIEW_GROUPS = "auth.view_group"
 SUGGESTED = 10
-"""Usernames that are suggested for a new member."""
+"""Accounts that are suggested while a name is typed."""
 logger = logging.getLogger(__name__)
 MAIL_SUBJECT = gettext_lazy("Your account at Mnesis")
 MAIL_TEXT = ngettext_lazy(
@@ -109,6 +109,15 @@ def list_page(request: HttpRequest) -> HttpResponse:
     response = render(request, "people/_people.html", context)
     response.headers["HX-Push-Url"] = address_of("people", **wanted)
     return response
+
+
+@never_cache
+@administrators(VIEW, methods=("GET", "HEAD"))
+def options(request: HttpRequest) -> HttpResponse:
+    """Return the first accounts whose name or mail contains ``q``, for the palette; without words there are none."""
+    query = printable(request.GET.get("q", "").strip())[:LONGEST_QUERY]
+    accounts = list_accounts(actor_of(request), query=query, limit=SUGGESTED) if query else []
+    return render(request, "people/_options.html", {"accounts": accounts})
 
 
 @never_cache

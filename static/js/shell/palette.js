@@ -1,4 +1,4 @@
-// The palette: actions, sessions and messages in one list, chosen by typing. A combobox that controls a listbox: the focus
+// The palette: actions, sessions, people and messages in one list, chosen by typing. A combobox that controls a listbox: the focus
 // stays in the field, and aria-activedescendant names the option.
 import { fetchPart } from "../support/api.js";
 import { gettext } from "../support/i18n.js";
@@ -17,6 +17,7 @@ class Palette {
     this.acts = [...this.group("actions").querySelectorAll(".palette-option")].filter(
       ({ dataset }) => !dataset.press || document.querySelector(dataset.press),
     );
+    this.listed = [...dialog.querySelectorAll("[data-source]")].map(({ dataset }) => dataset); // groups with options from an address
     this.field.addEventListener("input", () => this.#typed());
     this.field.addEventListener("keydown", (event) => this.#key(event));
     dialog.addEventListener("click", (event) => this.#click(event));
@@ -67,7 +68,7 @@ class Palette {
     this.#asked += 1;
     this.#mark();
     this.#fill("messages", []);
-    this.#fill("sessions", [...this.group("sessions").querySelectorAll(".palette-option")].filter(matches));
+    for (const { group } of this.listed) this.#fill(group, [...this.group(group).querySelectorAll(".palette-option")].filter(matches));
     this.#fill("actions", this.acts.filter(matches));
     this.#mark(this.options[0]);
     clearTimeout(this.#timer);
@@ -77,14 +78,14 @@ class Palette {
   async #ask(query) {
     const mine = ++this.#asked;
     const search = new URLSearchParams({ q: query });
-    const { sessions, search: texts } = this.dialog.dataset;
+    const { search: texts } = this.dialog.dataset;
     try {
-      const [titles, hits] = await Promise.all([
-        fetchPart(`${sessions}?${search}`),
+      const [hits, ...found] = await Promise.all([
         query && texts ? fetchPart(`${texts}?brief=1&${search}`) : new DocumentFragment(),
+        ...this.listed.map(({ source }) => fetchPart(`${source}?${search}`)),
       ]);
       if (mine !== this.#asked) return;
-      this.#fill("sessions", [...titles.querySelectorAll(".palette-option")]);
+      for (const { group } of this.listed) this.#fill(group, [...found.shift().querySelectorAll(".palette-option")]);
       this.#fill("messages", [...hits.querySelectorAll(".hit-link")].slice(0, MESSAGES).map(asOption));
       this.none.textContent = this.options.length ? "" : gettext("No results.");
     } catch {

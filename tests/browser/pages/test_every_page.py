@@ -51,7 +51,7 @@ PARTS = {
     "file-rows", "file-lines", "file-picture", "file-references", "import-status", "inspect-totals", "inspect-turns", "inspect-turn-steps",
     "inspect-output", "inspect-tombstone-rows", "inspect-memory-rows", "memory-rows", "inspect-drawing", "inspect-summary-rows", "inspect-message", "inspect-reply",
     "inspect-sources", "inspect-missing", "inspect-source", "inspect-block", "inspect-picture", "inspect-call-places", "inspect-call-messages", "inspect-payload", "inspect-payload-file",
-    "inspect-verification", "inspect-verify", "inspect-ledger-body", "observe-rows", "observe-numbers", "models-known", "group-candidates", "comparison-answers", "ask-another",
+    "inspect-verification", "inspect-verify", "inspect-ledger-body", "observe-rows", "observe-numbers", "models-known", "group-candidates", "people-options", "comparison-answers", "ask-another",
 }  # fmt: skip
 """Parts of those pages, and files."""
 ELSEWHERE = {

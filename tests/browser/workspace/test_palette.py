@@ -45,6 +45,16 @@ def test_a_message_is_found_by_its_words(pelican: str, open_page: Open) -> None:
     expect(page.locator("#msg-1")).to_contain_text("pelican")
 
 
+def test_staff_find_a_person_by_name(portal: Portal, open_page: Open) -> None:
+    page = open_page("/projects/")
+    page.keyboard.press("Control+k")
+    page.keyboard.type("admin")
+    person = page.get_by_role("group", name="People").get_by_role("option")
+    expect(person).to_have_count(1)
+    person.click()
+    expect(page).to_have_url(re.compile("/people/[0-9]+/$"))
+
+
 def test_actions_press_the_buttons_of_the_page(pelican: str, open_page: Open) -> None:
     page = open_page(f"/sessions/{pelican}/")
     page.keyboard.press("Control+k")

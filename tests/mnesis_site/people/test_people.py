@@ -104,6 +104,29 @@ def test_the_list_has_everyone_with_what_they_are(inspector: Client, ada: User) 
     assert f"/people/{ada.pk}/" not in found
 
 
+def test_the_palette_finds_people_for_staff(inspector: Client, ada: User) -> None:
+    bob = User.objects.create_user("bob <b>", email="rower@example.org")
+    User.objects.create_user("bobby", is_active=False)
+    assert 'data-source="/people/options/"' in text(inspector, "/sessions/palette/")
+    found = text(inspector, "/people/options/", q="ROWER")
+    assert f'href="/people/{bob.pk}/"' in found
+    assert "bob &lt;b&gt;" in found
+    assert text(inspector, "/people/options/", q="bob").count("closed") == 1
+    for query in ("", "  ", "nosuch", "\x00", "x" * 5_000):
+        assert "role" not in text(inspector, "/people/options/", q=query)
+    member = client_of(make_user("otto"))
+    assert "people" not in text(member, "/sessions/palette/")
+    assert member.get("/people/options/?q=bob").status_code in {403, 404}
+
+
+def test_the_palette_finds_people_of_ones_own_organisation_alone() -> None:
+    sam, other = staff_of("acme"), make_user("samuel")
+    put_into("birch", other.pk)
+    found = text(client_of(sam), "/people/options/", q="sam")
+    assert f"/people/{sam.pk}/" in found
+    assert "samuel" not in found
+
+
 def test_the_list_goes_on_and_takes_as_many_queries_for_many(inspector: Client) -> None:
     def queries() -> int:
         text(inspector, "/people/")
