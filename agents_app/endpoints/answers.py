@@ -110,8 +110,10 @@ async def ask(
     :raises InvalidRequest: nothing in the request can be answered, or the session has another model.
     """
     found, request, diff = await db(_find_place, request, owner, idempotency_key)
-    if any(picture.url for picture in diff.sent):
-        diff = with_pictures(diff, dict(zip(diff.sent, await fetch_pictures(diff.sent), strict=True)))
+    # A session is made only for pictures that can be fetched; where there is one, a repeated request fetches none again.
+    sent = diff.sent if found is None else diff.earlier_pictures
+    if any(picture.url for picture in sent):
+        diff = with_pictures(diff, dict(zip(sent, await fetch_pictures(sent), strict=True)))
     session = await db(_make_session, request, diff, owner, idempotency_key) if found is None else found
     request = replace(request, model=session.model if request.model.startswith(PREFIX) else request.model)
     # A nameless session was made for this very request, and no later one finds it without its id.

@@ -103,23 +103,25 @@ def claim_turn(
     options: TurnOptions = PLAIN,
     earlier: Sequence[Message] = (),
     files: Sequence[str] = (),
+    pictures: Sequence[SentPicture] = (),
     more_files: Sequence[str] = (),
     parent_id: str | None = None,
 ) -> StartedTurn:
     """Claim the session for a new turn and write the user's message, and before it what happened elsewhere.
 
+    :param pictures: that the request brings; they are kept, and are among ``more_files``
     :param more_files: go with the message too, and are no part of the request
     :param parent_id: the message that it continues, on a branch of its own where others do so already
     """
     session = load_session(session_id, owner_id=owner_id)
     config = session_config(session.config)
     # Pictures may ask without a word.
-    may_be_silent = bool(message == "" and files) or (message is None and bool(earlier or parent_id))
+    may_be_silent = bool(message == "" and (files or pictures)) or (message is None and bool(earlier or parent_id))
     model = options.model or session.model
     _check_request(message, earlier, options, config, model=model, may_be_silent=may_be_silent)
     idempotency_key = stored_key(idempotency_key)
     asked = write_options(options)
-    digest = _request_digest(message, files, asked, parent_id)
+    digest = _request_digest(message, [*files, *map(_name_of, pictures)], asked, parent_id)
     close_dead_turn(session, lease_owner)
     gone_with = _load_files(session_id, [*files, *more_files], owner_id)
     given = [_part_of_file(file, config.files.inline_threshold) for file in gone_with]
@@ -184,6 +186,32 @@ def _request_digest(message: str | None, files: Sequence[str], options: str, par
     of_files = json.dumps(list(files)) if files else ""
     of_parent = json.dumps(parent_id) if parent_id else ""
     return hashlib.sha256(f"{json.dumps(message)}{of_files}{options}{of_parent}".encode()).hexdigest()
+
+
+def _name_of(sent: SentPicture) -> str:
+    """Return what a request calls a picture, whatever is at its address by now."""
+    return sent.url or sent.name
+
+
+def find_repeated(
+    session_id: str,
+    *,
+    owner_id: int,
+    message: str | None,
+    idempotency_key: str,
+    options: TurnOptions,
+    files: Sequence[str],
+    pictures: Sequence[SentPicture],
+    parent_id: str | None,
+) -> StartedTurn | None:
+    """Return the turn that the same request has started already, before its pictures are fetched again.
+
+    :raises IdempotencyMismatch: the key was used for another request.
+    """
+    load_session(session_id, owner_id=owner_id)
+    names = [*files, *map(_name_of, pictures)]
+    digest = _request_digest(message, names, write_options(options), parent_id)
+    return find_started(session_id, stored_key(idempotency_key), digest)
 
 
 def find_started(session_id: str, idempotency_key: str | None, digest: str) -> StartedTurn | None:

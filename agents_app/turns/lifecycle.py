@@ -425,28 +425,29 @@ async def start_turn(
     :raises InvalidPicture: a picture cannot be shown; other errors of one at an address as ``fetch_pictures``.
     :raises InvalidRequest: the message is empty or too long, or an option is out of its bounds.
     """
+    asked: dict[str, Any] = {
+        "owner_id": owner_id,
+        "message": message,
+        "files": files,
+        "pictures": pictures,
+        "parent_id": parent_id,
+        "idempotency_key": idempotency_key,
+        "options": options,
+    }
+    if pictures and idempotency_key and (known := await db(claim.find_repeated, session_id, **asked)):
+        return known
     if options.model:
         await db(get_spec, options.model, user_id=owner_id)
+    kept: list[str] = []
     if pictures:
         pictures = await fetch_pictures(pictures)
-        files = [*files, *await work(_keep_pictures, session_id, pictures, owner_id=owner_id, model=options.model)]
-    check_count(files, "files")
-    if files:
-        await claim.wait_until_explored(session_id, files, owner_id=owner_id)
-    more = [] if message is None else await _given_files(await db(load_session, session_id, owner_id=owner_id))
+        kept = await work(_keep_pictures, session_id, pictures, owner_id=owner_id, model=options.model)
+    check_count([*files, *kept], "files")
+    if files or kept:
+        await claim.wait_until_explored(session_id, [*files, *kept], owner_id=owner_id)
+    given = [] if message is None else await _given_files(await db(load_session, session_id, owner_id=owner_id))
     with runner.permit(owner_id):
-        return await _start(
-            claim.claim_turn,
-            session_id,
-            owner_id=owner_id,
-            message=message,
-            files=files,
-            more_files=more,
-            parent_id=parent_id,
-            earlier=earlier,
-            idempotency_key=idempotency_key,
-            options=options,
-        )
+        return await _start(claim.claim_turn, session_id, **asked, more_files=[*kept, *given], earlier=earlier)
 
 
 def check_count(files: Sequence[Any], field: str) -> None:
@@ -591,6 +592,8 @@ def record_messages(
     session = load_session(session_id, owner_id=owner_id)
     claim.check_earlier(messages, session_config(session.config).limits.message_characters)
     digest, key = request_digest(messages), claim.stored_key(idempotency_key)
+    if pictures and (known := claim.find_started(session.id, key, digest)):
+        return known
     kept = with_pictures_kept(session, messages, waiting_for(fetch_pictures)(pictures) if pictures else ())
     return _record(session, kept, key=key, digest=digest, model=session.model)
 

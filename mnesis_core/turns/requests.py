@@ -155,10 +155,10 @@ def diff_request(said: Sequence[RequestMessage], known: Known) -> RequestDiff:
 
 
 def with_pictures(diff: RequestDiff, found: Mapping[SentPicture, SentPicture]) -> RequestDiff:
-    """Return what is new with other pictures in place of those that were sent."""
+    """Return what is new with other pictures in place of those of them that were found."""
 
     def of(sent: Iterable[SentPicture]) -> tuple[SentPicture, ...]:
-        return tuple(found[one] for one in sent)
+        return tuple(found.get(one, one) for one in sent)
 
     return replace(
         diff,

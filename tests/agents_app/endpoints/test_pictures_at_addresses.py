@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from sessions_app.database.threads import db
 from sessions_app.llm.model_store import create_key
 from sessions_app.record.message_queries import load_messages
 from sessions_app.record.session_queries import list_sessions
+from sessions_app.record.turn_queries import list_turns
 from tests.agents_app.endpoints.test_mcp_server import agent, error, use
 from tests.support.material.drawings import data_url
 from tests.support.people.programs import Program
@@ -86,6 +88,17 @@ async def test_a_picture_of_an_item_is_fetched_too(alice: Any, pictures: Picture
     assert len(await db(list_sessions, owner_id=alice.pk)) == 1
 
 
+async def test_items_that_are_repeated_are_not_fetched_again(
+    alice: Any, pictures: PictureServer, program: Program
+) -> None:
+    made = (await program.post("/v1/conversations")).json()["id"]
+    program.headers["Idempotency-Key"] = "quay"
+    items = responses(f"{pictures.url}/quay.png", f"{pictures.url}/tides.pdf")["input"]
+    first, again = [await program.post(f"/v1/conversations/{made}/items", items=items) for _ in range(2)]
+    assert (first.status_code, first.json()) == (200, again.json())
+    assert pictures.paths == ["/quay.png", "/tides.pdf"]
+
+
 @pytest.mark.parametrize("path", ENDPOINTS)
 @pytest.mark.parametrize("named", [{}, {"session": "new"}, {"user": "ada"}])
 async def test_one_that_cannot_be_fetched_leaves_nothing(
@@ -133,6 +146,32 @@ async def test_a_history_that_is_sent_again_is_not_fetched_again(
     asked += [{"role": "assistant", "content": "A gradient."}, {"role": "user", "content": "Which colour?"}]
     assert (await program.post(model="demo", session=session.id, messages=asked)).status_code == 200
     assert pictures.paths == ["/quay.png"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", [*ENDPOINTS, "/api/sessions/{}/turns"])
+async def test_a_request_that_is_repeated_is_known_before_its_pictures_are_fetched_again(
+    alice: Any, script: Any, pictures: PictureServer, program: Program, path: str
+) -> None:
+    script("A gradient.")
+    program.headers["Idempotency-Key"] = "quay"
+    asked = {"model": "demo"} | ENDPOINTS.get(path, completions)(
+        f"{pictures.url}/quay.png", f"{pictures.url}/tides.pdf"
+    )
+    if path.startswith("/api"):
+        session = await db(lifecycle.create_session, owner=alice)
+        path, asked = path.format(session.id), {"parts": asked["messages"][0]["content"], "idempotency_key": "quay"}
+    first = await program.post(path, **asked)
+    assert first.status_code in (200, 202), first.content
+    [session] = await db(list_sessions, owner_id=alice.pk)
+    [turn] = await db(list_turns, session.id)
+    await lifecycle.wait_turn(session.id, turn.id, owner_id=alice.pk)
+    again = await program.post(path, **asked)
+    assert again.status_code in (200, 202), again.content
+    assert [one.id for one in await db(list_turns, session.id)] == [turn.id]
+    assert pictures.paths == ["/quay.png", "/tides.pdf"]
+    other = json.loads(json.dumps(asked).replace("quay.png", "quay"))
+    assert b"IDEMPOTENCY_MISMATCH" in (await program.post(path, **other)).content.upper()
 
 
 @pytest.mark.slow
