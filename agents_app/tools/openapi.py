@@ -77,7 +77,11 @@ async def call_tool(server: AttachedServer, tool: AttachedTool, arguments: dict[
 async def _ask(
     address: ServerAddress, method: str, url: str, headers: Any, content: bytes | None
 ) -> tuple[httpx2.Response, bytes]:
-    """Return the head of an answer, and its body."""
+    """Return the head of an answer, and its body.
+
+    :raises ToolFailed: it is too long.
+    :raises ToolServerUnreachable: there is none.
+    """
     data = bytearray()
     try:
         async with (
@@ -87,7 +91,10 @@ async def _ask(
             async for chunk in response.aiter_bytes():
                 data += chunk
                 if len(data) > MOST_BYTES:  # what was sent may have been compressed
-                    raise httpx2.ReadError(f"the answer is longer than {MOST_BYTES:,} bytes")
+                    raise ToolFailed(
+                        gettext_noop("%(server)s answers: %(reason)s"),
+                        {"server": address.name, "reason": f"more than {MOST_BYTES:,} bytes"},
+                    )
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         raise ToolServerUnreachable(
             gettext_noop("%(server)s: %(reason)s"),
