@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import zlib
 from datetime import datetime
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from django import template
 from django.urls import reverse
+from django.utils.formats import date_format
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext, pgettext
+from django.utils.timezone import localtime
+from django.utils.translation import get_language, gettext, pgettext
 from django.utils.translation import gettext_lazy as _
 
 from mnesis_core.llm.interface import LimitSource, ModelSpec
@@ -38,6 +40,7 @@ CLIENTS = {
     "anthropic": _("an Anthropic client"),
 }
 """The origins of sessions that an endpoint for other programs has started."""
+TIMES = {"clock": "j M Y, H:i", "relative": "j M Y"}
 COLOURS = 6  # of what has no picture; base.css has them
 
 MEASURES = {
@@ -80,6 +83,19 @@ def icon(name: str, css_class: str = "") -> SafeString:
     """Draw an icon of ``icons.html``, which every page has; the element may have a second class."""
     classes = f"icon {css_class}".strip()
     return format_html('<svg class="{}" aria-hidden="true"><use href="#icon-{}"></use></svg>', classes, name)
+
+
+@register.simple_tag
+def time(at: datetime, form: str) -> SafeString:
+    """Draw a time that the browser writes in its own zone: as the time of day (``clock``) or as how long ago it was (``relative``)."""
+    return _time(at, form, get_language() or "")
+
+
+@lru_cache(maxsize=10_000)
+def _time(at: datetime, form: str, language: str) -> SafeString:  # Django takes longer for it than for the rest of a message
+    local = localtime(at)
+    shown = date_format(local, TIMES[form])
+    return format_html('<time datetime="{}" data-{}>{}</time>', local.isoformat(), form, shown)
 
 
 @register.filter
