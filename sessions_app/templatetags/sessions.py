@@ -92,7 +92,9 @@ def time(at: datetime, form: str) -> SafeString:
 
 
 @lru_cache(maxsize=10_000)
-def _time(at: datetime, form: str, language: str) -> SafeString:  # Django takes longer for it than for the rest of a message
+def _time(
+    at: datetime, form: str, language: str
+) -> SafeString:  # Django takes longer for it than for the rest of a message
     local = localtime(at)
     shown = date_format(local, TIMES[form])
     return format_html('<time datetime="{}" data-{}>{}</time>', local.isoformat(), form, shown)
