@@ -6,6 +6,7 @@ import { enhance } from "../support/enhance.js";
 import { released } from "../support/press.js";
 import { LiveDrawing } from "./live-drawing.js";
 import { keepingPlace } from "./scrolling.js";
+import { selectAgain, selectionIn } from "./selection.js";
 
 const GATHER = 30; // milliseconds: events come in bursts, and one request serves them all
 
@@ -27,6 +28,8 @@ function focusAgain(message, { id, selector, index }) {
   if (!place) message.tabIndex = -1;
   (place ?? message).focus({ preventScroll: true });
 }
+
+const bodyOf = (message) => message.querySelector("[data-body]");
 
 function newLive({ index, type }) {
   const place = document.createElement("div");
@@ -190,9 +193,11 @@ export class Transcript {
   #put(message) {
     const old = document.getElementById(message.id);
     enhance(message); // before inserting it, so that the focus can return to the same button
+    const selected = old && selectionIn(bodyOf(old));
     if (old) this.#replace(old, message);
     else this.#insert(message);
     this.#settle(message);
+    if (selected) selectAgain(bodyOf(message), selected);
   }
 
   #settle(message) {
@@ -220,7 +225,7 @@ export class Transcript {
   }
 
   #showLive(message, part) {
-    const body = message.querySelector("[data-body]");
+    const body = bodyOf(message);
     // The server has already rendered this part in full.
     if (body.querySelector(`:scope > [data-part="${part.index}"]`)) return;
     const place = body.querySelector(`:scope > [data-live="${part.index}"]`) ?? body.appendChild(newLive(part));

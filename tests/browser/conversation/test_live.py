@@ -78,6 +78,21 @@ def test_a_first_message_on_the_list_page_makes_a_session_and_its_title(portal: 
     expect(page.locator(".message")).to_have_count(2)
 
 
+def test_what_is_selected_in_a_running_answer_stays_selected_when_it_ends(portal: Portal, open_page: Open) -> None:
+    page = open_page(f"/sessions/{portal.new_session()}/")
+    write(page, "!slow 40 Show me some markdown")
+    expect(page.locator(".live figure")).to_be_visible()
+    page.evaluate("""() => {
+      const [first] = document.querySelectorAll(".live p");
+      const list = document.querySelector(".live li");
+      getSelection().setBaseAndExtent(first.firstChild, 2, list, list.childNodes.length);
+    }""")
+    selected = page.evaluate("getSelection().toString()")
+    assert len(selected) > 50
+    wait_for_end(page)
+    assert page.evaluate("getSelection().toString()").split() == selected.split()
+
+
 def test_a_reload_in_the_middle_loses_and_doubles_nothing(portal: Portal, open_page: Open) -> None:
     session_id = portal.new_session()
     page = open_page(f"/sessions/{session_id}/")
