@@ -111,10 +111,16 @@ class Greeting:
             return
         self.said = True
         url = f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
-        self.command.say(f"\nMnesis runs at {url}/")
+        public = proxied_address()
+        self.command.say(f"\nMnesis runs at {url}/" + (f", behind {public}/" if public else ""))
         if self.link:
-            self.command.say(f"First sign-in as admin, good until a password is set: {url}{self.link}")
+            self.command.say(f"First sign-in as admin, good until a password is set: {public or url}{self.link}")
         self.command.say("Press Ctrl-C to stop it.\n")
+
+
+def proxied_address() -> str:
+    """Return where people reach the site through a proxy, as far as the settings say; empty without one."""
+    return next((origin for origin in settings.CSRF_TRUSTED_ORIGINS if "*" not in origin), "")
 
 
 def is_loopback(host: str) -> bool:

@@ -105,6 +105,14 @@ if sys.platform == "linux":  # no other system tells a child of its parent's dea
 
 
 @pytest.mark.slow
+def test_behind_a_proxy_the_printed_link_leads_through_it(tmp_path: Path) -> None:
+    origins = "https://*.example.org,https://mnesis.example.org"
+    with running_site(tmp_path, is_prepared=False, CSRF_TRUSTED_ORIGINS=origins) as site:
+        assert f"Mnesis runs at {site.url}/, behind https://mnesis.example.org/" in site.output()
+        assert site.sign_in_link().startswith("https://mnesis.example.org/sign-in/link/")
+
+
+@pytest.mark.slow
 def test_ctrl_c_leaves_no_process_and_the_next_start_prints_a_fresh_link_until_a_password_is_set(
     tmp_path: Path,
 ) -> None:
