@@ -109,8 +109,7 @@ def claim_turn(
 ) -> StartedTurn:
     """Claim the session for a new turn and write the user's message, and before it what happened elsewhere.
 
-    :param pictures: that the request brings; they are kept, and are among ``more_files``
-    :param more_files: go with the message too, and are no part of the request
+    :param more_files: go with the message too, and are no part of the request; the ``pictures`` as they are kept are among them
     :param parent_id: the message that it continues, on a branch of its own where others do so already
     """
     session = load_session(session_id, owner_id=owner_id)
@@ -120,14 +119,14 @@ def claim_turn(
     model = options.model or session.model
     _check_request(message, earlier, options, config, model=model, may_be_silent=may_be_silent)
     idempotency_key = stored_key(idempotency_key)
-    asked = write_options(options)
-    digest = _request_digest(message, [*files, *map(_name_of, pictures)], asked, parent_id)
+    digest = _request_digest(message, files, pictures, options, parent_id)
     close_dead_turn(session, lease_owner)
     gone_with = _load_files(session_id, [*files, *more_files], owner_id)
     given = [_part_of_file(file, config.files.inline_threshold) for file in gone_with]
     said = _message_with(message, given)
     parts = None if said is None else prepare_parts(said.parts)
-    lease: dict[str, Any] = {"lease_owner": lease_owner, "lease_seconds": config.turn.lease_seconds}
+    lease = {"lease_owner": lease_owner, "lease_seconds": config.turn.lease_seconds}
+    claimed: dict[str, Any] = {"model": model, "options": write_options(options), **lease}
     with change(session_id) as record:
         if known := find_started(session_id, idempotency_key, digest):
             return known
@@ -136,9 +135,7 @@ def claim_turn(
         if earlier:
             write_ended_turn(record, session.model, [(before, None) for before in earlier])
         seq = record.next_seq
-        turn = turn_store.claim_turn(
-            record, model=model, idempotency_key=idempotency_key, request_digest=digest, options=asked, **lease
-        )
+        turn = turn_store.claim_turn(record, idempotency_key=idempotency_key, request_digest=digest, **claimed)
         if said is not None:
             said_id = message_store.append_message(record, turn_id=turn.id, message=said, parts=parts)
             turn = replace(turn, message_ids=(said_id,))
@@ -182,15 +179,17 @@ def check_earlier(messages: Sequence[Message], limit: int) -> None:
         check_length("earlier messages", text, limit)
 
 
-def _request_digest(message: str | None, files: Sequence[str], options: str, parent_id: str | None) -> str:
-    of_files = json.dumps(list(files)) if files else ""
+def _request_digest(
+    message: str | None,
+    files: Sequence[str],
+    pictures: Sequence[SentPicture],
+    options: TurnOptions,
+    parent_id: str | None,
+) -> str:
+    named = [*files, *(sent.url or sent.name for sent in pictures)]  # whatever is at an address by now
+    of_files = json.dumps(named) if named else ""
     of_parent = json.dumps(parent_id) if parent_id else ""
-    return hashlib.sha256(f"{json.dumps(message)}{of_files}{options}{of_parent}".encode()).hexdigest()
-
-
-def _name_of(sent: SentPicture) -> str:
-    """Return what a request calls a picture, whatever is at its address by now."""
-    return sent.url or sent.name
+    return hashlib.sha256(f"{json.dumps(message)}{of_files}{write_options(options)}{of_parent}".encode()).hexdigest()
 
 
 def find_repeated(
@@ -209,8 +208,7 @@ def find_repeated(
     :raises IdempotencyMismatch: the key was used for another request.
     """
     load_session(session_id, owner_id=owner_id)
-    names = [*files, *map(_name_of, pictures)]
-    digest = _request_digest(message, names, write_options(options), parent_id)
+    digest = _request_digest(message, files, pictures, options, parent_id)
     return find_started(session_id, stored_key(idempotency_key), digest)
 
 

@@ -425,15 +425,8 @@ async def start_turn(
     :raises InvalidPicture: a picture cannot be shown; other errors of one at an address as ``fetch_pictures``.
     :raises InvalidRequest: the message is empty or too long, or an option is out of its bounds.
     """
-    asked: dict[str, Any] = {
-        "owner_id": owner_id,
-        "message": message,
-        "files": files,
-        "pictures": pictures,
-        "parent_id": parent_id,
-        "idempotency_key": idempotency_key,
-        "options": options,
-    }
+    said = {"message": message, "files": files, "pictures": pictures, "parent_id": parent_id}
+    asked: dict[str, Any] = {"owner_id": owner_id, "idempotency_key": idempotency_key, "options": options, **said}
     if pictures and idempotency_key and (known := await db(claim.find_repeated, session_id, **asked)):
         return known
     if options.model:
@@ -442,9 +435,9 @@ async def start_turn(
     if pictures:
         pictures = await fetch_pictures(pictures)
         kept = await work(_keep_pictures, session_id, pictures, owner_id=owner_id, model=options.model)
-    check_count([*files, *kept], "files")
-    if files or kept:
-        await claim.wait_until_explored(session_id, [*files, *kept], owner_id=owner_id)
+    if brought := [*files, *kept]:
+        check_count(brought, "files")
+        await claim.wait_until_explored(session_id, brought, owner_id=owner_id)
     given = [] if message is None else await _given_files(await db(load_session, session_id, owner_id=owner_id))
     with runner.permit(owner_id):
         return await _start(claim.claim_turn, session_id, **asked, more_files=[*kept, *given], earlier=earlier)
