@@ -86,15 +86,14 @@ def icon(name: str, css_class: str = "") -> SafeString:
 
 
 @register.simple_tag
-def time(at: datetime, form: str) -> SafeString:
+def time(at: datetime | None, form: str) -> str:
     """Draw a time that the browser writes in its own zone: as the time of day (``clock``) or as how long ago it was (``relative``)."""
-    return _time(at, form, get_language() or "")
+    return _time(at, form, get_language() or "") if at else ""  # localtime() would take no time for now
 
 
+# Django takes longer to format a time than for the rest of a message, and pages show the same ones again and again.
 @lru_cache(maxsize=10_000)
-def _time(
-    at: datetime, form: str, language: str
-) -> SafeString:  # Django takes longer for it than for the rest of a message
+def _time(at: datetime, form: str, language: str) -> SafeString:
     local = localtime(at)
     shown = date_format(local, TIMES[form])
     return format_html('<time datetime="{}" data-{}>{}</time>', local.isoformat(), form, shown)
