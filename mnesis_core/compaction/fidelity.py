@@ -22,7 +22,7 @@ from mnesis_core.facts import SPEAKERS, asks_to_remember
 from mnesis_core.files.references import without_footer
 from mnesis_core.messages import StoredMessage, TextPart
 from mnesis_core.search.ranking import NUMBER_OF_MONTH
-from mnesis_core.search.words import FUNCTION_WORDS, fold, is_unspaced, stem_of, words_in_order
+from mnesis_core.search.words import FUNCTION_WORDS, fold, is_unspaced, readable, stem_of, words_in_order
 
 MOST_COUNTED = 1_000
 """The most items that are counted for one summary."""
@@ -63,7 +63,7 @@ class Shown:
                 day = date_of(item.text)
                 return day is not None and any(day.may_be(other) for other in self._days.get(day.month, ()))
             case ItemKind.NAME:
-                return set(words_in_order(item.text)) <= self._words
+                return set(words_in_order(readable(item.text))) <= self._words
             case ItemKind.IDENTIFIER:
                 return item.text.casefold() in self._folded
             case ItemKind.DECISION | ItemKind.INSTRUCTION:
@@ -86,7 +86,7 @@ class Shown:
 
     @cached_property
     def _words(self) -> frozenset[str]:
-        return frozenset(words_in_order(self._text))
+        return frozenset(words_in_order(readable(self._text)))
 
     @cached_property
     def _numbers(self) -> frozenset[str]:
@@ -315,7 +315,8 @@ _THOROUGH_IDENTIFIER = re.compile(
 _TRAILING = ".,;:!?)]}'\"\u201d\u2019"
 _FENCE = re.compile(r"^ {0,3}(?:```|~~~)[^\n]{0,200}$", re.MULTILINE)
 _HEADING = re.compile(r"^#{1,6} [^\n]{0,200}$", re.MULTILINE)
-_WORD = re.compile(r"(?<!\w)[^\W\d_](?:[\w\u2019'-]{0,60}\w)?")
+# With the accents of decomposed letters, as file names of macOS have them.
+_WORD = re.compile(r"(?<!\w)[^\W\d_](?:[\w\u0300-\u036f\u2019'-]{0,60}[\w\u0300-\u036f])?")
 _BEFORE_NAME = re.compile(r"[.!?:\u2026>\]*#|\u2022-]\s*[\"'\u201c\u2018(]?$")
 _POSSESSIVE = re.compile(r"['\u2019](?:s|d|m|t|ll|re|ve)?$", re.IGNORECASE)
 _CAPITALISED = """
@@ -414,7 +415,7 @@ def _find(text: str, *, thorough: bool) -> Iterator[tuple[ItemKind, int, int]]:
     yield from ((ItemKind.IDENTIFIER, *span) for span in identifiers)
     yield from ((ItemKind.DATE, *span) for span in dates)
     yield from ((ItemKind.NUMBER, *span) for span in islice(_numbers(undated, thorough=thorough), MOST_ITEMS))
-    yield from ((ItemKind.NAME, *span) for span in islice(_names(unheaded), MOST_ITEMS))
+    yield from ((ItemKind.NAME, *span) for span in islice(_names(unheaded, text), MOST_ITEMS))
     yield from islice(_sentences(_blank(text, _fenced(text))), MOST_ITEMS)
 
 
@@ -462,9 +463,12 @@ def _numbers(text: str, *, thorough: bool) -> Iterator[tuple[int, int]]:
             yield begins, unit.end() if unit else end
 
 
-def _names(text: str) -> Iterator[tuple[int, int]]:
-    """Yield words with a capital letter that is not there because a sentence begins, neighbouring ones as one name."""
-    words = list(_WORD.finditer(text))
+def _names(text: str, whole: str) -> Iterator[tuple[int, int]]:
+    """Yield words with a capital letter that is not there because a sentence begins, neighbouring ones as one name.
+
+    :param whole: the text with what is blank in the other
+    """
+    words = [word for word in _WORD.finditer(text) if _is_whole(whole, *word.span())]
     lower = {word[0] for word in words if word[0].islower()}
 
     def begins_sentence(at: int) -> bool:
@@ -489,6 +493,12 @@ def _names(text: str) -> Iterator[tuple[int, int]]:
             last = words[end - 1]
             yield words[at].start(), last.end() - len(_possessive(last[0]))
         at = max(end, at + 1)
+
+
+def _is_whole(text: str, start: int, end: int) -> bool:
+    """Return whether a word ends where it seems to: marks of other scripts are parts of words too, and no ``\\w``."""
+    neighbours = text[max(0, start - 1) : start] + text[end : end + 1]
+    return not any(char.isalnum() or unicodedata.category(char)[0] == "M" for char in neighbours)
 
 
 def _may_be_name(word: str, lower: set[str], inner: set[str]) -> bool:

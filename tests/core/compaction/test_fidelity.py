@@ -29,6 +29,7 @@ def missing(said: str, *shown: str) -> list[str]:
         ("On 7 May 2023 we met.", "They met (2023-05-07)."),
         ("On 7 May we met.", "They met on 7 May 2023."),
         ("I met Caroline Smith.", "SMITH, CAROLINE was met."),
+        ("I met Zoe\u0308 there.", "The user met Zo\u00eb."),
         ("See src/app/main.py now", "- SRC/app/main.py (changed)"),
         ("Never deploy on Fridays.", "Constraints: they never deploy on a Friday"),
         ("We decided to use Redis for the queue.", "- Decision: Redis is used for the queue"),

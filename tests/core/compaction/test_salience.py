@@ -67,6 +67,7 @@ def kinds(text: str) -> list[tuple[str, str]]:
         ("I prefer tea.", [("instruction", "I prefer tea.")]),
         ("Du musst immer auf Deutsch antworten.", [("instruction", "Du musst immer auf Deutsch antworten."), ("name", "Deutsch")]),
         ("你必须使用中文。我们决定三月去。", [("instruction", "你必须使用中文。"), ("decision", "我们决定三月去。")]),
+        ("I met Zoe\u0308 there.", [("name", "Zoe\u0308")]),
         ("", []),
     ],
 )  # fmt: skip
@@ -75,6 +76,8 @@ def test_each_kind_is_found_and_ordinary_words_are_not(text: str, found: list[tu
 
 
 @example("/0/0,00")
+@example("\x1bA0\U00011a8a")
+@example("See B" + "a" * 70 + " there")
 @example("15,0/a.py")
 @given(st.one_of(st.text(), st.lists(PIECES).map("".join)))
 @settings(max_examples=200, deadline=None)
