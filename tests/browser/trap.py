@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from socketserver import BaseRequestHandler, ThreadingTCPServer
 
+from tests.support.providers.threaded_server import POLL_SECONDS
+
 
 @dataclass(frozen=True, slots=True)
 class Trap:
@@ -30,7 +32,7 @@ def set_trap() -> Iterator[Trap]:
     with ThreadingTCPServer(("127.0.0.1", 0), Catch) as server:
         server.daemon_threads = True
         trap = Trap(f"http://127.0.0.1:{server.server_address[1]}")
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread = threading.Thread(target=server.serve_forever, args=(POLL_SECONDS,), daemon=True)
         thread.start()
         yield trap
         server.shutdown()

@@ -7,6 +7,9 @@ from threading import Thread
 from types import TracebackType
 from typing import Any, Self
 
+POLL_SECONDS = 0.01
+"""How long a server takes to see that it is to stop. The default of half a second is more than most tests take."""
+
 
 class QuietHandler(BaseHTTPRequestHandler):
     """Logs nothing, and sends a whole answer at once."""
@@ -28,7 +31,7 @@ class ThreadedServer(ThreadingHTTPServer):
     def __init__(self, handler: type[BaseHTTPRequestHandler]) -> None:
         super().__init__(("127.0.0.1", 0), handler)
         self.requests: list[dict[str, Any]] = []
-        self._thread = Thread(target=self.serve_forever, daemon=True)
+        self._thread = Thread(target=self.serve_forever, args=(POLL_SECONDS,), daemon=True)
 
     @property
     def url(self) -> str:

@@ -7,9 +7,7 @@ import os
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import psutil
 import pytest
@@ -21,6 +19,7 @@ from agents_app.tools.mcp.connections import Connection, call_tool, connections
 from agents_app.tools.registry import ask_for_tools
 from mnesis_core.errors import ToolFailed, ToolServerUnreachable
 from mnesis_core.turns.mcp_servers import ServerAddress, take_listing
+from tests.support.providers.threaded_server import QuietHandler, ThreadedServer
 from tests.support.servers.mcp_servers import attached, example, example_over_http, hostile
 from tests.support.waiting import until
 
@@ -211,7 +210,7 @@ async def test_when_we_are_killed_so_is_the_program(tmp_path):
     await until(lambda: not _alive(pids))
 
 
-class Rude(BaseHTTPRequestHandler):
+class Rude(QuietHandler):
     """An HTTP server that redirects, or never stops, and remembers what it was sent."""
 
     seen: list[tuple[str, str | None]] = []
@@ -234,18 +233,12 @@ class Rude(BaseHTTPRequestHandler):
             return
         self.wfile.write(b"no JSON")
 
-    def log_message(self, *args: object) -> None:
-        pass
-
 
 @pytest.fixture
 def rude() -> Iterator[str]:
     Rude.seen = []
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Rude)
-    Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    server.server_close()
+    with ThreadedServer(Rude) as server:
+        yield server.url
 
 
 @pytest.mark.slow

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -25,11 +23,12 @@ from mnesis_core.llm.interface import ModelSpec, Source
 from mnesis_core.providers import make_embedder
 from mnesis_core.providers.litellm_ import stated_limits
 from mnesis_core.search.ranking import packed
+from tests.support.providers.threaded_server import QuietHandler, ThreadedServer
 
 TEXTS = ["one", "two", "three"]
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(QuietHandler):
     asked: list[dict[str, Any]]
 
     def do_POST(self) -> None:
@@ -56,24 +55,14 @@ class _Handler(BaseHTTPRequestHandler):
         if status != 200:
             answer = {"error": {"message": "refused", "type": "error", "code": None}}
         payload = b"<html>" if model == "page" else json.dumps(answer).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(payload)))
-        self.end_headers()
-        self.wfile.write(payload)
-
-    def log_message(self, *_: Any) -> None:
-        """Log nothing."""
+        self.answer(status, {"Content-Type": "application/json"}, payload)
 
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
     _Handler.asked = []
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/v1"
-    server.shutdown()
-    server.server_close()
+    with ThreadedServer(_Handler) as server:
+        yield f"{server.url}/v1"
 
 
 def spec_of(model: str, address: str, **values: Any) -> ModelSpec:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -14,40 +12,25 @@ import pytest
 from mnesis_core.context.assembly import assemble
 from mnesis_core.providers.rendering import render
 from tests.core.context import contexts as make
+from tests.support.providers.threaded_server import QuietHandler, ThreadedServer
 
 # Each sender imports its client when it is called: that takes a second, which other runs do not need.
 Send = Callable[[str, dict[str, Any]], None]
 
 
-class Server(HTTPServer):
+class Handler(QuietHandler):
     """Keeps what it is sent, and answers 500."""
 
-    received: dict[str, Any]
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-
-class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
-        assert isinstance(self.server, Server)
-        self.server.received = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.send_response(500)
-        self.end_headers()
-
-    def log_message(self, *_: Any) -> None:
-        """Log nothing."""
+        assert isinstance(self.server, ThreadedServer)
+        self.server.requests.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        self.answer(500, {}, b"")
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
-    with Server(("127.0.0.1", 0), Handler) as listening:
-        thread = Thread(target=listening.serve_forever, daemon=True)
-        thread.start()
+def server() -> Iterator[ThreadedServer]:
+    with ThreadedServer(Handler) as listening:
         yield listening
-        listening.shutdown()
-        thread.join(10)
 
 
 def send_openai(url: str, payload: dict[str, Any]) -> None:
@@ -85,13 +68,13 @@ def send_gemini(url: str, payload: dict[str, Any]) -> None:
     ("provider", "send"),
     [("openai_responses", send_openai), ("anthropic", send_anthropic), ("gemini", send_gemini)],
 )
-def test_the_client_sends_what_was_rendered(server: Server, provider: str, send: Send) -> None:
+def test_the_client_sends_what_was_rendered(server: ThreadedServer, provider: str, send: Send) -> None:
     broken = make.tool(output=None, error="disk full", tool_call_id="call_2")
     turn = make.turn(1, "go", "I look.", make.tool(output="é"), broken, "Found.")
     entries = make.entries_of([*turn, make.message(3, "user", "and now?")])
     prompt = assemble(entries, system_prompt="Be brief.", tools=(make.CALCULATOR,), budget=make.budget(50_000))
     payload = render(prompt, provider=provider)
     send(server.url, payload)
-    sent = {name: server.received[name] for name in payload}
+    sent = {name: server.requests[0][name] for name in payload}
     # Google's client writes this one name as its server also reads it.
     assert json.loads(json.dumps(sent).replace("parameters_json_schema", "parametersJsonSchema")) == payload
