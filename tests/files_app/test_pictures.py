@@ -20,7 +20,7 @@ from tests.support.people.story import alice, bob
 
 __all__ = ["alice", "bob"]
 
-pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
+pytestmark = pytest.mark.django_db(transaction=True)
 SEEING = ModelSpec(alias="s", litellm_model="openai/x", takes_pictures=True, **settle_limits())
 BLIND = ModelSpec(alias="b", litellm_model="openai/x", takes_pictures=False, **settle_limits())
 

@@ -25,7 +25,7 @@ from sessions_app.conf import site_config
 from sessions_app.database.threads import db
 from tests.support.people.story import calls_rebuilt, ended, history, say, spoken
 
-pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture

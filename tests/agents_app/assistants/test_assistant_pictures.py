@@ -20,7 +20,7 @@ from sessions_app.assistants import assistant_store
 from sessions_app.assistants.assistant_store import list_assistants, list_versions, load_assistant
 from tests.support.material.drawings import document, recording
 
-pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
 HTML = b"<!doctype html><script>alert(1)</script>"

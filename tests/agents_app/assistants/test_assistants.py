@@ -36,7 +36,7 @@ from sessions_app.record.session_queries import load_session
 from tests.support.people.organisations import put_into
 from tests.support.people.story import begin, calls_rebuilt, ended, history, say, tool_call
 
-pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
@@ -212,6 +212,7 @@ def test_a_version_never_changes(assistant: AssistantRecord) -> None:
         row.delete()
 
 
+@pytest.mark.both_databases
 @pytest.mark.owner  # else the test has the site's rights, and they refuse before the trigger is asked
 @pytest.mark.parametrize(
     "statement",

@@ -26,7 +26,7 @@ from tests.support.material.drawings import data_url
 from tests.support.people.programs import Program
 from tests.support.servers.picture_server import PDF, PICTURE, PictureServer
 
-pytestmark = [pytest.mark.usefixtures("no_connection_left"), pytest.mark.both_databases]
+pytestmark = pytest.mark.usefixtures("no_connection_left")
 WEATHER = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
 
 

@@ -29,7 +29,6 @@ from tests.support.people.story import ended, history, say, spoken
 from tests.support.record.talks import exchange, new_session
 
 __all__ = ["browser", "reader"]
-pytestmark = pytest.mark.both_databases
 
 
 def add_other(alias="other"):

@@ -27,7 +27,7 @@ from sessions_app.record.session_queries import load_session
 from tests.support.people.organisations import put_into
 from tests.support.people.story import history, say
 
-pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 CONFIG = {
     "parameters": {"effort": "low", "temperature": 0.5},

@@ -32,7 +32,7 @@ from sessions_app.record.session_queries import load_session
 from tests.support.people.organisations import put_into
 from tests.support.people.story import begin, calls_rebuilt, ended, history, say, spoken, tool_call
 
-pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture

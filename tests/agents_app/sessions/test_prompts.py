@@ -19,7 +19,7 @@ from sessions_app.assistants import prompt_store
 from sessions_app.assistants.prompt_store import list_prompts, load_prompt
 from tests.support.people.organisations import put_into
 
-pytestmark = [pytest.mark.both_databases, pytest.mark.django_db]
+pytestmark = pytest.mark.django_db
 HOSTILE = "\0 \ud800 \u202eevil <script>alert(1)</script> {{a}} 🦊"
 
 

@@ -50,7 +50,7 @@ from tests.support.proof.second_verifier import problems_of_session, read_export
 from tests.support.record.operators import add_run
 from tests.support.record.talks import exchange, new_session
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.both_databases]
+pytestmark = pytest.mark.django_db(transaction=True)
 DAY = timedelta(hours=24)
 
 
@@ -349,6 +349,7 @@ def events_of(session_id: str, type: str) -> list[dict[str, Any]]:
     return [json.loads(row.body) for row in rows]
 
 
+@pytest.mark.both_databases
 @pytest.mark.owner
 def test_what_it_began_as_is_never_rewritten_and_a_change_is_found(alice: User, secret: str) -> None:
     lifecycle.keep_session(secret, owner_id=alice.pk)

@@ -33,7 +33,7 @@ from tests.support.proof.second_opinion import all_problems
 from tests.support.proof.second_verifier import problems_of_session, read_export
 from tests.support.record.talks import exchange, new_session
 
-pytestmark = [pytest.mark.django_db, pytest.mark.both_databases]
+pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ from tests.agents_app.tools.mcp.test_mcp_admin import filled
 from tests.support.servers.openapi_server import PICTURE, OpenAPIServer
 from tests.support.sites.listed import list_on_host
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.both_databases]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture

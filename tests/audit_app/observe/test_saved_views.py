@@ -18,7 +18,7 @@ from mnesis_core.errors import InvalidRequest, SavedViewNameTaken, SavedViewNotF
 from tests.support.people.cast import ada, inspector, make_user
 from tests.support.record.talks import HOSTILE, new_session
 
-pytestmark = [pytest.mark.both_databases, pytest.mark.django_db]
+pytestmark = pytest.mark.django_db
 HTMX = {"HX-Request": "true"}
 
 __all__ = ["ada", "inspector"]

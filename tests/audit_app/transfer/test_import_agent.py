@@ -29,7 +29,7 @@ from tests.core.transcripts.test_transcripts_autobyteus import SEED, call, resul
 from tests.support.record.facts import new_fact, place_of
 from tests.support.record.talks import HOSTILE, exchange, new_session, say, tool
 
-pytestmark = [pytest.mark.both_databases, pytest.mark.django_db]
+pytestmark = pytest.mark.django_db
 NAMES = ("raw_traces.jsonl", "raw_traces_archive.jsonl", "episodic.jsonl", "semantic.jsonl")
 EPISODE = {
     "id": "ep_1",

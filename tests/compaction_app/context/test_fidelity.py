@@ -38,7 +38,6 @@ from tests.support.record.inspected import add_summary, claim, finish
 from tests.support.record.talks import exchange, new_session
 
 __all__ = ["priced"]
-pytestmark = pytest.mark.both_databases
 ORDER = "Never deploy on Fridays."
 CHOICE = "We decided to paint the crane green."
 SAID = f"{ORDER} {CHOICE} The fog came from Harwich. {WORDS * 8}"

@@ -22,8 +22,6 @@ from tests.support.people.cast import make_user
 from tests.support.record.facts import add_facts, new_fact, place_of
 from tests.support.record.talks import HOSTILE, exchange, new_session
 
-pytestmark = pytest.mark.both_databases
-
 
 @pytest.fixture
 def talk(owner: User) -> str:

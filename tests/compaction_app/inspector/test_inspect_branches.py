@@ -38,8 +38,6 @@ from tests.support.people.story import ended, history, say
 from tests.support.record.inspected import add_summary, add_turn, claim, revise, tool_part
 from tests.support.record.talks import exchange, new_session
 
-pytestmark = pytest.mark.both_databases
-
 
 @pytest.fixture
 def reader(alice: User) -> Client:

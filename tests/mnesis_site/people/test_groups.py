@@ -23,7 +23,7 @@ from tests.mnesis_site.people.test_people import client_of, staff_of, text
 from tests.support.people.cast import ada, inspector, make_user
 from tests.support.people.organisations import put_into
 
-pytestmark = [pytest.mark.django_db, pytest.mark.both_databases]
+pytestmark = pytest.mark.django_db
 
 __all__ = ["ada", "inspector"]
 

@@ -24,7 +24,7 @@ from tests.support.people.cast import ada, inspector, make_user
 from tests.support.people.organisations import put_into
 from tests.support.record.talks import HOSTILE, new_session
 
-pytestmark = [pytest.mark.django_db, pytest.mark.both_databases]
+pytestmark = pytest.mark.django_db
 
 __all__ = ["ada", "inspector"]
 

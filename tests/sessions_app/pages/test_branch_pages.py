@@ -22,7 +22,6 @@ from tests.support.people.cast import make_user
 from tests.support.people.pages import Ask
 from tests.support.record.talks import exchange, new_session, say
 
-pytestmark = pytest.mark.both_databases
 DEEP = 300
 MANY = 10_000
 

@@ -16,8 +16,6 @@ from tests.support.people.cast import make_user
 from tests.support.people.pages import Ask
 from tests.support.record.talks import HOSTILE, exchange, new_session, say
 
-pytestmark = pytest.mark.both_databases
-
 
 def answer_again(session_id: str, text: str, *, state: TurnState = TurnState.COMPLETED, **end: str) -> int:
     """Another answer to the first question, on a branch that is chosen; returns its number."""

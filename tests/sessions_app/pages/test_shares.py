@@ -46,7 +46,7 @@ from tests.support.proof.second_verifier import problems_of_session, read_export
 from tests.support.record.talks import HOSTILE, exchange, new_session, say, tool
 from tests.support.record.trees import leave
 
-pytestmark = [pytest.mark.django_db, pytest.mark.both_databases]
+pytestmark = pytest.mark.django_db
 
 GONE = "SHARED_LINK_NOT_FOUND"
 

@@ -31,7 +31,6 @@ from sessions_app.record.session_queries import load_session
 from sessions_app.record.turn_queries import list_calls
 from tests.support.people.story import begin, ended, history, say, spoken, tool_call
 
-pytestmark = pytest.mark.both_databases
 SCHEMA = {"type": "object", "properties": {"z": {"type": "integer"}, "a": {"type": "string"}}, "required": ["z"]}
 FORMAT = {"type": "json_schema", "json_schema": {"name": "r", "schema": SCHEMA}}
 WEATHER = ToolSpec(name="weather", description="", parameters={"type": "object", "properties": {}})
