@@ -25,8 +25,10 @@ import orjson
 from django.apps import apps
 from django.db import connections
 from django.db.models.query import QuerySet
+from django.utils.translation import gettext_noop
 
 from mnesis_core.context.replay import Projection
+from mnesis_core.errors import fill
 from mnesis_core.events import FORMAT_VERSION, GENESIS, EventType, entry_hash, row_commitment, row_key
 from sessions_app.database.guards.triggers import guarded_models
 from sessions_app.database.tables import Commitments, commitments_of, fetch, time_in_sql
@@ -139,7 +141,8 @@ class BoundRows:
                 raise ValueError(f"{columns!r} are no names of columns")
             cut = _cut(table, tuple(columns[0])) if columns else self._frozen.get(table)
             if cut is None:
-                self._unknown.append(Finding(seq, "row", f"{table}: there is no such table or column"))
+                words = fill(gettext_noop("%(table)s: there is no such table or column"), {"table": table})
+                self._unknown.append(Finding(seq, "row", words))
             elif cut.is_free:
                 self.accounts.latest[table, id, cut.later[0]] = (seq, commitment, cut)
             else:
@@ -301,14 +304,15 @@ def _take(segment: LedgerSegment, entry: DatedEntry, rows: BoundRows) -> None:
         bound = data.get("rows", [])
         rows.take(seq, bound)
     except UNREADABLE:
-        segment.findings.append(Finding(seq, "chain", f"the body of entry {seq} says nothing that could be understood"))
+        text = gettext_noop("the body of entry %(number)s says nothing that could be understood")
+        segment.findings.append(Finding(seq, "chain", fill(text, {"number": str(seq)})))
         return
     segment.commitments += len(bound)
     form = data.get("v", 1)
     segment.first_form += form == 1
     if form not in (1, FORMAT_VERSION):
-        words = f"entry {seq} is of form {form}, which this version does not know"
-        segment.findings.append(Finding(seq, "chain", words))
+        text = gettext_noop("entry %(number)s is of form %(form)s, which this version does not know")
+        segment.findings.append(Finding(seq, "chain", fill(text, {"number": str(seq), "form": str(form)})))
     if at != data.get("at", at):
         segment.findings.append(Finding(seq, "row", f"events {seq} created_at"))
     if type == EventType.SESSION_CREATED:
@@ -335,14 +339,14 @@ def directory_findings(*, using: str) -> Iterator[tuple[str, Finding]]:
                 raise ValueError("the entries of a damaged table come in no order, and without an end")
             for *entry, session_id, entries in rows:
                 if words := entry_problem(seq, head, cast("Entry", tuple(entry))):
-                    yield "", Finding(entry[0], "chain", f"directory_entries: {words}")
+                    yield "", Finding(entry[0], "chain", _of_directory(words))
                 seq, head = entry[0], entry[4]
                 told[session_id] = entries
         there = {id for (id,) in fetch("SELECT id FROM sessions", using=using)}
     for session_id, entries in told.items():
         if session_id not in there:
-            words = f"sessions {session_id}: gone, with {entries:,} entries or more"
-            yield session_id, Finding(entries, "missing", words)
+            text = gettext_noop("sessions %(id)s: gone, with %(count)s entries or more")
+            yield session_id, Finding(entries, "missing", fill(text, {"id": session_id, "count": entries}))
 
 
 def findings_of_session(session_id: str, *, using: str) -> Iterator[Finding]:
@@ -356,22 +360,34 @@ def findings_of_session(session_id: str, *, using: str) -> Iterator[Finding]:
             value = orjson.loads(body)
             told = value if isinstance(value, dict) else {}
         if entry_problem(seq - 1, prev_hash, (seq, type, body, prev_hash, hash)):
-            yield Finding(0, "chain", f"directory_entries: entry {seq} is not what was hashed")
+            words = fill(gettext_noop("entry %(number)s is not what was hashed"), {"number": str(seq)})
+            yield Finding(0, "chain", _of_directory(words))
         elif (told.get("session_id"), told.get("entries"), told.get("at")) != (session_id, entries, at):
             yield Finding(0, "row", f"directory_entries {seq}")
         elif found is None:
-            yield Finding(entries, "head", f"the directory has seen entry {entries}, which is not there")
+            text = gettext_noop("the directory has seen entry %(number)s, which is not there")
+            yield Finding(entries, "head", fill(text, {"number": str(entries)}))
         elif found != told.get("head"):
-            yield Finding(entries, "head", f"entry {entries} is another one than the directory has seen")
+            text = gettext_noop("entry %(number)s is another one than the directory has seen")
+            yield Finding(entries, "head", fill(text, {"number": str(entries)}))
     if not rows:
-        yield Finding(0, "unexplained", f"sessions {session_id}: the directory does not tell of it")
+        words = fill(gettext_noop("sessions %(id)s: the directory does not tell of it"), {"id": session_id})
+        yield Finding(0, "unexplained", words)
         return
     [(owner_id, organisation, sites_own)] = fetch(_OWNERS, [session_id], using=using)
     # Entries from before organisations name none.
     found, directory = (owner_id, organisation), (told.get("owner_id"), told.get("organisation", sites_own))
     if found != directory:
-        words = "it belongs to account {} of {}, by the directory to account {} of {}".format(*found, *directory)
-        yield Finding(0, "owner", f"sessions {session_id}: {words}")
+        text = gettext_noop(
+            "sessions %(id)s: it belongs to account %(owner)s of %(organisation)s,"
+            " by the directory to account %(told_owner)s of %(told_organisation)s"
+        )
+        owners = zip(("owner", "organisation", "told_owner", "told_organisation"), (*found, *directory), strict=True)
+        yield Finding(0, "owner", fill(text, {"id": session_id, **{name: str(value) for name, value in owners}}))
+
+
+def _of_directory(words: str) -> str:
+    return fill(gettext_noop("directory_entries: %(reason)s"), {"reason": words})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -398,11 +414,13 @@ def entry_problem(seq: int, head: str, entry: Entry) -> str:
     """Say why an entry does not follow the head before it, or return an empty string."""
     found, type, body, prev_hash, hash = entry
     if found != seq + 1:
-        return f"entry {seq + 1} is missing"
+        return fill(gettext_noop("entry %(number)s is missing"), {"number": str(seq + 1)})
     if prev_hash != head:
-        return f"entry {found} does not follow entry {seq}"
+        return fill(
+            gettext_noop("entry %(number)s does not follow entry %(last)s"), {"number": str(found), "last": str(seq)}
+        )
     try:
         is_right = hash == entry_hash(prev_hash=prev_hash, seq=found, type=type, body=body)
     except ValueError:  # prev_hash is not a hash
         is_right = False
-    return "" if is_right else f"entry {found} is not what was hashed"
+    return "" if is_right else fill(gettext_noop("entry %(number)s is not what was hashed"), {"number": str(found)})

@@ -55,7 +55,7 @@ from files_app.contents import is_whole
 from files_app.queries import kept_contents, list_contents
 from mnesis_core.context.fitting import OUTPUTS
 from mnesis_core.context.replay import Difference, Projection, differences
-from mnesis_core.errors import Conflict, FileContentNotFound
+from mnesis_core.errors import Conflict, FileContentNotFound, fill
 from mnesis_core.events import GENESIS
 from mnesis_core.text import encode_text, excerpt
 from sessions_app.database.guards.triggers import guard_differences, guarded_models
@@ -118,13 +118,14 @@ class Report:
         return {"ok": self.ok, "problems": checked.pop("problems"), "checked": checked}
 
 
-def _database_problems(kind: str, what: str, ask: Callable[[], Iterable[str]]) -> Iterator[Problem]:
+def _database_problems(kind: str, text: str, ask: Callable[[], Iterable[str]]) -> Iterator[Problem]:
+    """Yield what is found; if nothing can be asked, one problem with this text for its ``reason``."""
     try:
         yield from (Problem(session="", seq=0, kind=kind, detail=sentence) for sentence in ask())
     except Exception as error:
         if is_away("default"):
             raise
-        yield Problem(session="", seq=0, kind="damage", detail=f"{what} cannot be compared: {reason_of(error)}")
+        yield Problem(session="", seq=0, kind="damage", detail=fill(text, {"reason": reason_of(error)}))
 
 
 def verify_session(
@@ -149,7 +150,7 @@ def _damaged(session_id: str, error: Exception, using: str) -> Report:
         with suppress(Exception), legible(using), snapshot(using=using):
             report = _conclude(session_id, follow(session_id, using=using), using=using, alone=False)
     found = list(unreadable_of_session(session_id, using=using))
-    named = found or [f"it cannot be followed to its end: {reason_of(error)}"]
+    named = found or [fill(gettext_noop("it cannot be followed to its end: %(reason)s"), {"reason": reason_of(error)})]
     report.problems[:0] = [Problem(session=session_id, seq=0, kind="damage", detail=words) for words in named]
     return report
 
@@ -176,7 +177,11 @@ def verify_in_segments(
 
 
 def verify_sessions(session_ids: Sequence[str], *, jobs: int, progress: Progress = lambda done: None) -> Report:
-    guards = _database_problems("guard", "The guards", lambda: guard_differences(connections["default"]))
+    guards = _database_problems(
+        "guard",
+        gettext_noop("The guards cannot be compared: %(reason)s"),
+        lambda: guard_differences(connections["default"]),
+    )
     report = Report(problems=list(guards))
     sizes: dict[str, Any] = {}
     with suppress(*DAMAGED):  # following the sessions reports it
@@ -212,14 +217,23 @@ def verify_all(*, jobs: int, progress: Progress = lambda done: None) -> Report:
     except Exception as error:
         if is_away("default"):
             raise
-        words = f"directory_entries cannot be read to the end: {reason_of(error)}"
+        text = gettext_noop("%(table)s cannot be read to the end: %(reason)s")
+        words = fill(text, {"table": "directory_entries", "reason": reason_of(error)})
         directory.append(Problem(session="", seq=0, kind="damage", detail=words))
     session_ids, why = sessions_there(using="default")
     report = verify_sessions(session_ids, jobs=jobs, progress=progress)
     report.problems[:0] = [
         *([Problem(session="", seq=0, kind="damage", detail=why)] if why else []),
-        *_database_problems("damage", "The tables", lambda: damage_of_database(using="default")),
-        *_database_problems("search", "The search index", lambda: stray_entries(using="default")),
+        *_database_problems(
+            "damage",
+            gettext_noop("The tables cannot be compared: %(reason)s"),
+            lambda: damage_of_database(using="default"),
+        ),
+        *_database_problems(
+            "search",
+            gettext_noop("The search index cannot be compared: %(reason)s"),
+            lambda: stray_entries(using="default"),
+        ),
         *directory,
     ]
     return report
@@ -231,12 +245,15 @@ def _conclude(session_id: str, whole: LedgerSegment, *, using: str, alone: bool)
     [(entries,)] = fetch("SELECT COUNT(*) FROM events WHERE session_id = %s", [session_id], using=using)
     findings = list(whole.findings)
     if outside := entries - whole.entries:
-        findings.append(Finding(0, "chain", f"{outside} entries stand outside of the chain"))
+        words = fill(gettext_noop("%(count)s entries stand outside of the chain"), {"count": str(outside)})
+        findings.append(Finding(0, "chain", words))
     if (seq, hash) != (whole.seq, whole.hash):
-        words = f"the session names entry {seq} as its last one; the last is {whole.seq}"
+        text = gettext_noop("the session names entry %(number)s as its last one; the last is %(last)s")
+        words = fill(text, {"number": str(seq), "last": str(whole.seq)})
         findings.append(Finding(whole.seq, "head", words))
     for difference in _differences(session_id, whole.projection, using):
-        words = f"{difference.what} {difference.id}: {difference.ledger} by the ledger, {difference.rows} in the rows"
+        text = gettext_noop("%(what)s %(id)s: %(ledger)s by the ledger, %(rows)s in the rows")
+        words = fill(text, {name: str(value) for name, value in asdict(difference).items()})
         findings.append(Finding(0, "replay", words))
     findings += _content_findings(session_id, using)
     if not whole.is_unbound:
@@ -268,13 +285,15 @@ def _differences(session_id: str, replayed: Projection, using: str) -> Iterator[
 def _content_findings(session_id: str, using: str) -> Iterator[Finding]:
     kept = kept_contents(session_id, using=using)
     for content_id, path in list_contents(session_id, using=using).items():
+        about = {"id": content_id, "path": repr(path)}
         try:
             if not is_whole(content_id):
-                yield Finding(0, "content", f"the content {content_id} of {path!r} is another than was kept")
+                words = fill(gettext_noop("the content %(id)s of %(path)s is another than was kept"), about)
+                yield Finding(0, "content", words)
         except FileContentNotFound:
             # The content of a file that the client only named may never have been kept.
             if content_id in kept or path.startswith(OUTPUTS):
-                yield Finding(0, "content", f"the content {content_id} of {path!r} is gone")
+                yield Finding(0, "content", fill(gettext_noop("the content %(id)s of %(path)s is gone"), about))
 
 
 def replay_session(session_id: str, *, using: str = "default", at: int | None = None) -> Projection:
@@ -303,12 +322,12 @@ def reason_of(error: Exception) -> str:
     """Return why something cannot be read, without any text of the session."""
     words = str(error)
     if isinstance(error, UnicodeError):
-        return "texts that are not UTF-8"
+        return gettext_noop("texts that are not UTF-8")
     if "decode to UTF-8" in words:  # the driver's message goes on with the text itself
-        return "a text that is not UTF-8"
+        return gettext_noop("a text that is not UTF-8")
     if isinstance(error, DatabaseError):
         return excerpt(words.partition("\n")[0], LONGEST_REASON) or type(error).__name__
-    return f"values that make no sense ({type(error).__name__})"
+    return fill(gettext_noop("values that make no sense (%(name)s)"), {"name": type(error).__name__})
 
 
 def is_away(using: str) -> bool:
@@ -339,21 +358,23 @@ def damage_of_database(*, using: str) -> Iterator[str]:
                 cursor.execute(f"SELECT * FROM {table} LIMIT 0")
                 found = {column[0] for column in cursor.description}
         except DAMAGED as error:
-            yield f"{table} cannot be read: {reason_of(error)}"
+            about = {"table": table, "reason": reason_of(error)}
+            yield fill(gettext_noop("%(table)s cannot be read: %(reason)s"), about)
         else:
             missing = sorted({str(field.column) for field in model._meta.concrete_fields} - found)
-            yield from (f"{table} has no column {column}" for column in missing)
+            text = gettext_noop("%(table)s has no column %(column)s")
+            yield from (fill(text, {"table": table, "column": column}) for column in missing)
     if connections[using].vendor != "sqlite":
         return
     try:
         report = [str(words) for (words,) in fetch(f"PRAGMA integrity_check({MOST_NAMED})", using=using)]
     except DAMAGED as error:
-        yield f"SQLite cannot look through its file: {reason_of(error)}"
+        yield fill(gettext_noop("SQLite cannot look through its file: %(reason)s"), {"reason": reason_of(error)})
         return
     # One value may hold several findings, a line each.
     for line in (line for words in report for line in words.splitlines()):
         if line != "ok" and not line.startswith("***"):
-            yield f"SQLite says of its file: {excerpt(line, LONGEST_REASON)}"
+            yield fill(gettext_noop("SQLite says of its file: %(quote)s"), {"quote": excerpt(line, LONGEST_REASON)})
 
 
 def sessions_there(*, using: str) -> tuple[list[str], str]:
@@ -371,7 +392,8 @@ def sessions_there(*, using: str) -> tuple[list[str], str]:
                 found.update(ids(f"SELECT DISTINCT session_id FROM {table}"))
             except DAMAGED:
                 continue  # damage_of_database names it
-        return sorted(found), f"the list of sessions cannot be read: {reason_of(error)}"
+        text = gettext_noop("the list of sessions cannot be read: %(reason)s")
+        return sorted(found), fill(text, {"reason": reason_of(error)})
 
 
 def unreadable_of_session(session_id: str, *, using: str) -> Iterator[str]:
@@ -398,7 +420,7 @@ def _unreadable_rows(table: SessionTable, rows: QuerySet[Any, Any]) -> list[str]
                 columns = " ".join(str(field.column) for field in table.fields if _error_of(row, [field]))
                 found.append(f"{table.name} {key} {columns}".rstrip() + f": {reason_of(error)}")
         if len(found) >= MOST_NAMED:
-            return [*found[:MOST_NAMED], f"{table.name}: there may be more"]
+            return [*found[:MOST_NAMED], fill(gettext_noop("%(table)s: there may be more"), {"table": table.name})]
     return found
 
 

@@ -27,7 +27,9 @@ from django.core.checks import Error, Tags, register
 from django.db import DEFAULT_DB_ALIAS, connection, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
+from django.utils.translation import gettext_noop
 
+from mnesis_core.errors import fill
 from mnesis_core.messages import (
     AudioPart,
     CitationPart,
@@ -67,7 +69,7 @@ _PARTS_AFTER = """
     WHERE m.session_id = %s AND m.seq > %s AND m.seq <= %s ORDER BY m.seq, p.part_index"""
 _SEQ_OF_PART = "SELECT m.seq FROM message_parts p JOIN messages m ON m.id = p.message_id WHERE p.id = %s"
 MESSAGES_AT_ONCE = 50
-CURE = "'manage.py rebuild_search' makes the index again"
+CURE = gettext_noop("'manage.py rebuild_search' makes the index again")
 ENTRIES_AT_A_TIME = 4_000
 # Messages are counted, because the session's own number of them may be damaged and huge.
 _SESSION = (
@@ -407,13 +409,15 @@ def search_differences(session_id: str, *, using: str) -> Iterator[str]:
         yield from _differences(set(_present(session_id, using)), set(_expected(session_id, owner_id, last_seq, using)))
     [(marked,)] = fetch(*engine(connections[using]).count_of(session_id), using=using)
     if marked != entries:
-        yield f"the words of {entries - marked:,} entries of the search index are gone; {CURE}"
+        text = gettext_noop("the words of %(count)s entries of the search index are gone; %(reason)s")
+        yield fill(text, {"count": entries - marked, "reason": CURE})
 
 
 def stray_entries(*, using: str) -> Iterator[str]:
     """Yield a sentence for each missing session that has entries."""
     for session_id, count in fetch(_STRAYS, using=using):
-        yield f"{count:,} entries of the search index are of {session_id}, which is not there; {CURE}"
+        text = gettext_noop("%(count)s entries of the search index are of %(id)s, which is not there; %(reason)s")
+        yield fill(text, {"count": count, "id": session_id, "reason": CURE})
 
 
 def _present(session_id: str, using: str) -> Iterator[Columns]:
@@ -433,15 +437,16 @@ def _expected(session_id: str, owner_id: int, last_seq: int, using: str) -> Iter
 
 
 def _differences(present: set[Columns], expected: set[Columns]) -> Iterator[str]:
-    for these, words in (
-        (expected - present, "are not in the search index"),
-        (present - expected, "of the search index are of no text"),
-    ):
+    missing = gettext_noop("%(count)s entries are not in the search index, the first of them %(what)s; %(reason)s")
+    strange = gettext_noop(
+        "%(count)s entries of the search index are of no text, the first of them %(what)s; %(reason)s"
+    )
+    for these, text in ((expected - present, missing), (present - expected, strange)):
         if these:
             _, _, kind, source_id, field, *_ = min(these)
-            yield f"{len(these):,} entries {words}, the first of them {kind} {source_id} {field}; {CURE}"
+            yield fill(text, {"count": len(these), "what": f"{kind} {source_id} {field}", "reason": CURE})
     if present == expected:
-        yield f"entries stand twice in the search index; {CURE}"
+        yield fill(gettext_noop("entries stand twice in the search index; %(reason)s"), {"reason": CURE})
 
 
 def register_checks() -> None:

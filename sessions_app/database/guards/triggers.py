@@ -26,7 +26,9 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, models, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
+from django.utils.translation import gettext_noop
 
+from mnesis_core.errors import fill
 from sessions_app.database.guards.rules import AppendOnlyModel, literal
 
 # ruff: noqa: S608 - the names in these statements come from the models.
@@ -360,14 +362,16 @@ def _differences(connection: BaseDatabaseWrapper) -> list[str]:
     with connection.cursor() as cursor:
         found = dialect.installed(cursor)
     present, right = {guard.name for guard in found}, _correct_names(dialect, found, expected)
+    missing = gettext_noop("%(table)s is not guarded: %(name)s is missing.")
+    different = gettext_noop("%(table)s is not guarded as declared: %(name)s differs or is switched off.")
     return [
-        *(f"{guard.table} is not guarded: {guard.name} is missing." for guard in expected if guard.name not in present),
-        *(
-            f"{guard.table} is not guarded as declared: {guard.name} differs or is switched off."
-            for guard in found
-            if guard.name not in right
-        ),
+        *(_sentence(missing, guard) for guard in expected if guard.name not in present),
+        *(_sentence(different, guard) for guard in found if guard.name not in right),
     ]
+
+
+def _sentence(text: str, guard: Guard) -> str:
+    return fill(text, {"table": guard.table, "name": guard.name})
 
 
 def lift_guards(*, using: str, plan: Iterable[tuple[Any, bool]] = (), **_: object) -> None:

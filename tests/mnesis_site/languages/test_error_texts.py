@@ -134,6 +134,19 @@ KEPT = [
         "effort cannot be asked of demo: the nearest that the model takes is high.",
         "effort lässt sich von demo nicht verlangen: am nächsten kommt, was das Modell annimmt: high.",
     ),
+    # Problems that a verification finds.
+    ("directory_entries: entry 7 is not what was hashed", "directory_entries: Eintrag 7 ist nicht, was gehasht wurde"),
+    ("turn_seq : 3 by the ledger, 4 in the rows", "turn_seq : 3 laut Journal, 4 in den Zeilen"),
+    (
+        "2 entries are not in the search index, the first of them part part_1 text;"
+        " 'manage.py rebuild_search' makes the index again",
+        "2 Einträge fehlen im Suchindex, der erste davon part part_1 text;"
+        " „manage.py rebuild_search“ baut den Index neu auf",
+    ),
+    (
+        "it cannot be followed to its end: values that make no sense (ValueError)",
+        "das Journal ist nicht bis zum Ende lesbar: Werte, die keinen Sinn ergeben (ValueError)",
+    ),
 ]
 
 
