@@ -76,10 +76,11 @@ class FactScope(StrEnum):
 
 
 class HeldFor(StrEnum):
-    """The sessions whose prompts a fact reaches. Projects will add a word."""
+    """The sessions whose prompts a fact reaches."""
 
     SESSION = "session"  # those of its own session
     PERSON = "person"  # those of every session that the owner of its session has in the same organisation
+    PROJECT = "project"  # those of every session in the project that its own session is in
     ORGANISATION = "organisation"  # those of every session of the organisation
 
 

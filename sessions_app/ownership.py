@@ -11,7 +11,7 @@ from typing import Any
 
 from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
 
-from sessions_app.models import Person, ProjectMember
+from sessions_app.models import Person, ProjectMember, Session
 
 TEMPORARY = "(s.began_temporary AND s.kept_at IS NULL)"
 """``is_temporary`` in statements that are written out, of a session ``s``."""
@@ -47,10 +47,24 @@ def has_project(user_id: int) -> Q:
     return Q(Exists(there))
 
 
-_MEMBERS_OF_PROJECT = ProjectMember.objects.filter(
-    project_id=OuterRef("project_id"),
-    person__user_id=OuterRef("owner_id"),
-    person__organisation_id=F("project__organisation_id"),
-)
-PROJECT_OF_SESSION = Subquery(_MEMBERS_OF_PROJECT.values("project_id")[:1])
+def projects_of(user_id: int | OuterRef) -> QuerySet[ProjectMember, Any]:
+    """Return the ids of the projects that a person has, as part of another query."""
+    members = ProjectMember.objects.filter(
+        person__user_id=user_id, person__organisation_id=F("project__organisation_id")
+    )
+    return members.values("project_id")
+
+
+def is_in_project(path: str = "") -> Exists:
+    """Return the condition that sessions are in the project that they name; ``path`` as in ``owned_by``."""
+    members = projects_of(OuterRef(f"{path}owner_id"))
+    return Exists(members.filter(project_id=OuterRef(f"{path}project_id")))
+
+
+def project_of(session_id: str) -> QuerySet[Session, Any]:
+    """Return the id of the project that a session is in, as part of another query."""
+    return Session.objects.filter(is_in_project(), pk=session_id).values("project_id")
+
+
+PROJECT_OF_SESSION = Subquery(projects_of(OuterRef("owner_id")).filter(project_id=OuterRef("project_id"))[:1])
 """The project that a session is in: the one that it names, while that is there and its owner is a member; else NULL."""

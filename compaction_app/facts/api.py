@@ -107,7 +107,7 @@ class FactOut(Out):
     model: str
     superseded_by: Annotated[str | None, Field(validation_alias="superseded_by_id")]
     held_for: str
-    """The reach of the fact: the prompts of its session, of the person's sessions, or of the organisation's."""
+    """The reach of the fact: the prompts of its session, of the person's sessions, of the project's, or of the organisation's."""
     of_fact_id: str
     """The fact of another session that this is a copy of, or empty; ``said_seq`` of a copy is the number of a message there."""
     of_session_id: str
@@ -126,7 +126,7 @@ class FactList(Out):
 
 
 class HoldingIn(Schema):
-    """The reach that a fact is to have: ``session``, ``person`` or ``organisation``."""
+    """The reach that a fact is to have: ``session``, ``person``, ``project`` or ``organisation``."""
 
     held_for: HeldFor
 
@@ -144,6 +144,8 @@ class HeldFactOut(Out):
     session_id: str | None
     session_title: Text | None
     said_seq: int | None
+    project_id: str | None
+    """The project that it is held for, if it is."""
 
 
 class HeldFactList(Out):
@@ -248,7 +250,9 @@ def allow_fact(request: Asker, session_id: str, fact_id: str) -> Any:
     summary="Hold a fact for other sessions",
 )
 def hold_fact(request: Asker, session_id: str, fact_id: str, body: HoldingIn) -> Any:
-    """Let a fact reach the prompts of all your sessions, or of the organisation's if you may act for it; ``session`` lets it go.
+    """Let a fact reach the prompts of all your sessions, of the project's that its session is in, or of the organisation's if you may act for it.
+
+    ``session`` lets it go.
 
     A session takes it before its first call of a model, and when a compaction ends.
     """
@@ -258,17 +262,20 @@ def hold_fact(request: Asker, session_id: str, fact_id: str, body: HoldingIn) ->
 @by_name("facts/held")
 @router.get("/memory", response={200: HeldFactList, **ERRORS}, summary="List held facts")
 def list_held_facts(
-    request: Asker, limit: Limit = 50, cursor: Annotated[str | None, Field(max_length=100)] = None
+    request: Asker,
+    limit: Limit = 50,
+    cursor: Annotated[str | None, Field(max_length=100)] = None,
+    project_id: Annotated[str | None, Field(max_length=100)] = None,
 ) -> dict[str, Any]:
-    """The facts that reach your sessions: those that you hold, and those that are held for your organisation."""
-    found = queries.list_held_facts(owner_id(request), before=cursor, limit=limit + 1)
+    """The facts that reach your sessions: those that you hold, and those that are held for your projects and your organisation."""
+    found = queries.list_held_facts(owner_id(request), project_id=project_id, before=cursor, limit=limit + 1)
     return page_of(found, limit, lambda fact: fact.id)
 
 
 @by_name("facts/let_go")
 @router.post("/memory/{fact_id}/let-go", response={200: LetGoOut, **WRITE_ERRORS}, summary="Let a held fact go")
 def let_go(request: Asker, fact_id: str) -> Any:
-    """Let a fact reach no session but its own: one of yours, or any of the organisation's if you may act for it."""
+    """Let a fact reach no session but its own: one of yours, one held for a project that you own, or any if you may act for the organisation."""
     remember.let_go(fact_id, owner_id=owner_id(request))
     return LetGoOut(id=fact_id, held_for=HeldFor.SESSION)
 

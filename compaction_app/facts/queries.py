@@ -18,7 +18,7 @@ from mnesis_core.errors import FactNotFoundError, InvalidRequest
 from mnesis_core.facts import FORBIDDEN, FactRecord, FactState, HeldFor, QuoteRecord, plain_subject
 from mnesis_core.records import is_id, record_of
 from mnesis_core.text import decode_text, encode_text
-from sessions_app.ownership import home_of_user
+from sessions_app.ownership import home_of_user, project_of, projects_of
 from sessions_app.record.lease import expired
 from sessions_app.record.session_queries import imported_since
 
@@ -96,7 +96,9 @@ def count_facts(session_id: str, *, state: FactState | None = None) -> int:
 
 def _facts_of(session_id: str) -> QuerySet[Any]:
     rows: QuerySet[Any] = Fact.objects.filter(session_id=session_id)
-    found: QuerySet[Any] = rows.annotate(is_held=still_held(), is_of_before=imported_since("session_id", "held_seq"))
+    found: QuerySet[Any] = rows.annotate(
+        is_held=still_held(session_id), is_of_before=imported_since("session_id", "held_seq")
+    )
     return found
 
 
@@ -129,7 +131,7 @@ def _with_quotes(rows: QuerySet[Any], session_id: str) -> list[FactRecord]:
 
 def facts_reaching(session_id: str, *, owner_id: int, organisation: str) -> list[FactRecord]:
     """Return the facts of other sessions that reach this one of a person in an organisation, the most salient first."""
-    rows = held_facts().filter(reaches(owner_id, organisation)).exclude(session_id=session_id)
+    rows = held_facts().filter(reaches(owner_id, organisation, project_of(session_id))).exclude(session_id=session_id)
     rows = rows.order_by("-salience", "-said_at", "id")[:MOST_HELD]
     return [record_of(FactRecord, row, quotes=(), still_held=True) for row in rows]
 
@@ -148,36 +150,59 @@ class HeldFact:
     session_id: str | None  # of what is not the reader's own: None, and so the two below
     session_title: str | None
     said_seq: int | None
+    project_id: str | None  # of what is held for a project
 
 
-def list_held_facts(owner_id: int, *, before: str | None = None, limit: int = 50) -> list[HeldFact]:
+def list_held_facts(
+    owner_id: int, *, project_id: str | None = None, before: str | None = None, limit: int = 50
+) -> list[HeldFact]:
     """Return the facts that reach the sessions of a person, the newest first.
 
+    :param project_id: return only those that are held for this project
     :param before: the id of a fact: return only older ones
     :raises InvalidRequest: that is none.
     """
     if before and not is_id(before):
         raise InvalidRequest(gettext_noop("The cursor is not one that this list has given."), field="cursor")
-    rows = held_facts().filter(reaches(owner_id, home_of_user(owner_id)))
+    rows = _reaching(owner_id)
     rows = rows.filter(id__lt=before) if before else rows
+    if project_id is not None:
+        rows = rows.filter(held_for=HeldFor.PROJECT.value, session__project_id=project_id)
     found = []
     for row in rows.select_related("session").order_by("-id")[:limit]:
         is_own = row.session.owner_id == owner_id
         place = {"session_id": row.session.id, "session_title": row.session.title, "said_seq": row.said_seq}
-        found.append(record_of(HeldFact, row, is_own=is_own, **(place if is_own else dict.fromkeys(place))))
+        project = row.session.project_id if row.held_for == HeldFor.PROJECT else None
+        told = place if is_own else dict.fromkeys(place)
+        found.append(record_of(HeldFact, row, is_own=is_own, project_id=project, **told))
     return found
 
 
-def find_held_fact(fact_id: str, *, owner_id: int) -> tuple[str, bool]:
-    """Return the session of a fact that reaches a person's sessions, and whether it is the person's own.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """A fact that reaches a person's sessions: where it was said, whether by the person, and for whom it is held."""
 
-    :raises FactNotFoundError: no such fact reaches this person.
-    """
-    rows = held_facts().filter(reaches(owner_id, home_of_user(owner_id)), id=fact_id)
-    found = rows.values_list("session_id", "session__owner_id").first()
-    if found is None:
+    session_id: str
+    is_own: bool
+    held_for: HeldFor
+    project_id: str
+
+
+def find_holding(fact_id: str, *, owner_id: int) -> Holding:
+    """:raises FactNotFoundError: no such fact reaches this person."""
+    row = _reaching(owner_id).filter(id=fact_id).select_related("session").first()
+    if row is None:
         raise FactNotFoundError(fact_id=fact_id)
-    return found[0], found[1] == owner_id
+    return Holding(
+        session_id=row.session.id,
+        is_own=row.session.owner_id == owner_id,
+        held_for=HeldFor(row.held_for),
+        project_id=row.session.project_id,
+    )
+
+
+def _reaching(owner_id: int) -> QuerySet[Fact]:
+    return held_facts().filter(reaches(owner_id, home_of_user(owner_id), projects_of(owner_id)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from django.contrib.auth import get_user_model
 from django.utils.translation import gettext_noop
 
 from compaction_app.facts import store
-from compaction_app.facts.queries import find_held_fact, load_fact
+from compaction_app.facts.queries import find_holding, load_fact
 from mnesis_core.errors import HoldingNotPermitted, InvalidRequest, QuoteNotFound, SessionTemporary
 from mnesis_core.facts import (
     LONGEST_STATEMENT,
@@ -23,8 +23,10 @@ from mnesis_core.facts import (
     find_quote,
     plain_subject,
 )
+from mnesis_core.records import SessionRecord
 from sessions_app.record.change import Change, change
 from sessions_app.record.message_queries import load_message
+from sessions_app.record.project_store import load_own_project
 from sessions_app.record.session_queries import load_session
 
 HOLDS_FOR_ORGANISATION = "compaction_app.hold_for_organisation"
@@ -77,7 +79,7 @@ def add_fact(session_id: str, draft: FactDraft, *, owner_id: int, corrects: str 
     :raises FactNotLive: that one was superseded or withdrawn before.
     :raises SessionArchived: the session is archived.
     """
-    load_session(session_id, owner_id=owner_id)
+    session = load_session(session_id, owner_id=owner_id)
     draft.check()
     message = place = None
     if draft.said is not None:
@@ -86,7 +88,7 @@ def add_fact(session_id: str, draft: FactDraft, *, owner_id: int, corrects: str 
         if place is None:
             raise QuoteNotFound(message_id=draft.said.message_id)
     held_for = HeldFor(load_fact(corrects, session_id=session_id).held_for) if corrects else HeldFor.SESSION
-    if held_for is HeldFor.ORGANISATION and not may_hold_for_organisation(owner_id):
+    if not _may_hold(session, held_for):
         held_for = HeldFor.SESSION
     with change(session_id) as record:
         fact = NewFact(
@@ -135,18 +137,24 @@ def allow_fact(session_id: str, fact_id: str, *, owner_id: int) -> FactRecord:
 
 
 def hold_fact(session_id: str, fact_id: str, held_for: HeldFor, *, owner_id: int) -> FactRecord:
-    """Let a fact reach the prompts of other sessions: the owner's, or all of the organisation. ``HeldFor.SESSION`` lets it go.
+    """Let a fact reach the prompts of other sessions: the owner's, the project's or the organisation's.
+
+    ``HeldFor.SESSION`` lets it go.
 
     :raises SessionNotFoundError: the session is not there, or belongs to another person.
     :raises HoldingNotPermitted: the person may not hold facts for the organisation.
+    :raises InvalidRequest: it is to be held for a project, and the session is in none.
     :raises FactNotFoundError: the session has no such fact.
     :raises FactIsCopy: it came from another session.
     :raises FactNotLive: it was superseded or withdrawn before.
     :raises SessionTemporary: nothing of a temporary chat reaches other sessions.
     """
-    if load_session(session_id, owner_id=owner_id).is_temporary:
+    session = load_session(session_id, owner_id=owner_id)
+    if session.is_temporary:
         raise SessionTemporary(session_id=session_id)
-    if held_for is HeldFor.ORGANISATION and not may_hold_for_organisation(owner_id):
+    if not _may_hold(session, held_for):
+        if held_for is HeldFor.PROJECT:
+            raise InvalidRequest(gettext_noop("This session is in no project."), field="held_for")
         raise HoldingNotPermitted(fact_id=fact_id)
     if load_fact(fact_id, session_id=session_id).held_for != held_for:
         with change(session_id) as record:
@@ -155,16 +163,29 @@ def hold_fact(session_id: str, fact_id: str, held_for: HeldFor, *, owner_id: int
 
 
 def let_go(fact_id: str, *, owner_id: int) -> None:
-    """Let a fact that reaches a person's sessions reach none but its own: theirs, or by right any of their organisation.
+    """Let a fact that reaches a person's sessions reach none but its own.
+
+    It was said in one of theirs, or is held for a project that is theirs, or they may act for their organisation.
 
     :raises FactNotFoundError: no such fact reaches this person.
+    :raises ProjectNotYours: it was said in another person's session, and is held for a project of which this one is a member.
     :raises HoldingNotPermitted: it was said in another person's session, and this one may not act for the organisation.
     """
-    session_id, is_own = find_held_fact(fact_id, owner_id=owner_id)
-    if not is_own and not may_hold_for_organisation(owner_id):
-        raise HoldingNotPermitted(fact_id=fact_id)
-    with change(session_id) as record:
+    holding = find_holding(fact_id, owner_id=owner_id)
+    if not holding.is_own:
+        if holding.held_for is HeldFor.PROJECT:
+            load_own_project(holding.project_id, owner_id=owner_id)
+        elif not may_hold_for_organisation(owner_id):
+            raise HoldingNotPermitted(fact_id=fact_id)
+    with change(holding.session_id) as record:
         store.hold_fact(record, fact_id, HeldFor.SESSION)
+
+
+def _may_hold(session: SessionRecord, held_for: HeldFor) -> bool:
+    """Return whether the owner of a session may let its facts reach so far."""
+    if held_for is HeldFor.PROJECT:
+        return bool(session.project_id)
+    return held_for is not HeldFor.ORGANISATION or may_hold_for_organisation(session.owner_id)
 
 
 def may_hold_for_organisation(user_id: int) -> bool:

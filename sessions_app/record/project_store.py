@@ -179,9 +179,10 @@ def list_projects(*, user_id: int, before: str | None = None, limit: int = 50) -
     return _read(rows.order_by("-pk")[:limit], user_id=user_id)
 
 
-def names_of_projects(project_ids: Collection[str], *, user_id: int) -> dict[str, str]:
-    """Return the names of those that are a person's, by id."""
-    return dict(_projects(user_id).filter(pk__in=list(project_ids)).values_list("pk", "name"))
+def read_projects(project_ids: Collection[str], *, user_id: int) -> dict[str, ProjectRecord]:
+    """Return those that are a person's, by id; no query for none."""
+    rows = _projects(user_id).filter(pk__in=list(project_ids)) if project_ids else Project.objects.none()
+    return {project.id: project for project in _read(rows, user_id=user_id)}
 
 
 def list_members(project: ProjectRecord) -> list[ProjectMemberRecord]:

@@ -457,15 +457,15 @@ class AsyncClient(AsyncConnection):
         return await self._send(values.Fact, requests.post("sessions", session_id, "facts", fact_id, "allow"))
 
     async def hold_fact(
-        self, session_id: str, fact_id: str, held_for: Literal["session", "person", "organisation"]
+        self, session_id: str, fact_id: str, held_for: Literal["session", "person", "project", "organisation"]
     ) -> values.Fact:
-        """Let a fact reach the prompts of other sessions: all of yours, or the organisation's; ``session`` lets it go."""
+        """Let a fact reach the prompts of other sessions: yours, the project's or the organisation's; ``session`` lets it go."""
         request = requests.post("sessions", session_id, "facts", fact_id, "hold", held_for=held_for)
         return await self._send(values.Fact, request)
 
-    def held_facts(self) -> AsyncIterator[values.HeldFact]:
-        """Iterate over the facts that reach your sessions, the newest first."""
-        return self._pages(requests.get("memory"))
+    def held_facts(self, *, project_id: str | None = None) -> AsyncIterator[values.HeldFact]:
+        """Iterate over the facts that reach your sessions, or those held for one of your projects, the newest first."""
+        return self._pages(requests.get("memory", project_id=project_id))
 
     async def let_go(self, fact_id: str) -> values.LetGo:
         """Let a held fact reach no session but its own."""

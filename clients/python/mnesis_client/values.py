@@ -382,6 +382,7 @@ class HeldFact(TypedDict):
     session_id: str | None
     session_title: str | None
     said_seq: int | None
+    project_id: str | None
 
 
 class LetGo(TypedDict):
