@@ -45,7 +45,7 @@ from mnesis_core.text import decode_text
 from sessions_app.database.fields import Head
 from sessions_app.database.tables import fetch
 from sessions_app.database.threads import snapshot
-from sessions_app.ownership import is_in_project, owned_by, project_of
+from sessions_app.ownership import is_in_project, owned_by
 from sessions_app.record import context_queries
 from sessions_app.record.branch_queries import load_path, path_in
 from sessions_app.record.context_queries import load_context_items, load_events_at, newest_summary, standing_items
@@ -347,32 +347,37 @@ def held_facts() -> QuerySet[Fact]:
 
 
 def reaches(owner_id: Any, organisation_id: Any, projects: Any) -> Q:
-    """Return what limits held facts to those that reach sessions of a person, in an organisation and in these projects."""
-    own = Q(held_for=HeldFor.PERSON.value, session__owner_id=owner_id)
-    in_project = Q(is_in_project("session__"), held_for=HeldFor.PROJECT.value, session__project_id__in=projects)
-    return Q(own | in_project | Q(held_for=HeldFor.ORGANISATION.value), session__organisation_id=organisation_id)
+    """Return what limits held facts to those that reach sessions of a person, in an organisation and in these projects.
+
+    :param projects: their ids or a query for them; ``None`` for no project, which makes the shorter query of most prompts
+    """
+    reach = Q(held_for=HeldFor.PERSON.value, session__owner_id=owner_id) | Q(held_for=HeldFor.ORGANISATION.value)
+    if projects is not None:
+        reach |= Q(is_in_project("session__"), held_for=HeldFor.PROJECT.value, session__project_id__in=projects)
+    return Q(reach, session__organisation_id=organisation_id)
 
 
-def still_held(session_id: str) -> Exists:
-    """Return the condition that a fact of this session is a copy of one that still reaches it."""
-    reach = reaches(OuterRef("session__owner_id"), OuterRef("session__organisation_id"), project_of(session_id))
+def still_held(projects: Any) -> Exists:
+    """Return the condition that a fact is a copy of one that still reaches its session, which is in these projects."""
+    reach = reaches(OuterRef("session__owner_id"), OuterRef("session__organisation_id"), projects)
     return Exists(held_facts().filter(reach, id=OuterRef("of_fact_id")))
 
 
 def load_standing_facts(
-    session_id: str, *, at: int, path: Path | None, limit: int, with_copies: bool = True
+    session_id: str, *, at: int, path: Path | None, limit: int, projects: Any, with_copies: bool = True
 ) -> list[FactRecord]:
     """Return the most salient facts that stood as of event ``at`` and are true today. One query, or two.
 
     Copies of other sessions' facts are among them if these reach the session today.
 
     :param path: leaves out what was said elsewhere
+    :param projects: that the session is in, as ``reaches`` takes them
     """
     goes_on = (Q(superseded_seq__isnull=True) | Q(superseded_seq__gt=at)) & (
         Q(withdrawn_seq__isnull=True) | Q(withdrawn_seq__gt=at)
     )
     is_valid = Q(valid_to__isnull=True) | Q(valid_to__gt=timezone.now())
-    counts = Q(of_fact_id="") | Q(still_held(session_id)) if with_copies else Q(of_fact_id="")
+    counts = Q(of_fact_id="") | Q(still_held(projects)) if with_copies else Q(of_fact_id="")
     rows = Fact.objects.filter(goes_on, is_valid, counts, session_id=session_id, created_seq__lte=at)
     rows = rows.order_by("-salience", "-said_seq", "id")
     if path is None:

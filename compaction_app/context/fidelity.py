@@ -19,6 +19,7 @@ from mnesis_core.messages import StoredMessage
 from mnesis_core.records import SummaryRecord
 from sessions_app.conf import session_config
 from sessions_app.database.tables import fetch
+from sessions_app.ownership import project_of
 from sessions_app.record.branch_queries import load_path
 from sessions_app.record.message_queries import load_messages_by_ids
 from sessions_app.record.session_queries import load_session, visible_sessions
@@ -148,7 +149,8 @@ def load_shown(summary: SummaryRecord, *, at: int, facts: Iterable[str] = ()) ->
     session_id, path = summary.session_id, load_path(summary.session_id, summary.branch)
     ids = [id for id in load_context_summaries(session_id, at=at, path=path) if id != summary.id]
     others = load_summary_entries(dict.fromkeys(ids, 0), session_id=session_id)
-    standing = load_standing_facts(session_id, at=at, path=path, limit=MOST_FACTS)
+    projects = project_of(session_id)
+    standing = load_standing_facts(session_id, at=at, path=path, limit=MOST_FACTS, projects=projects)
     return Shown([summary.text, *(entry.text for entry in others), *(fact.statement for fact in standing), *facts])
 
 

@@ -424,8 +424,10 @@ def _load_facts(frame: Frame, at: int, path: Path | None) -> tuple[PromptFacts |
     most, most_copies = frame.config.retrieval.max_facts, frame.config.retrieval.max_held_facts
     if not (most and _room_for_facts(frame)):
         return None, []
+    session = frame.session
+    projects = [session.project_id] if session.project_id else None
     facts = load_standing_facts(
-        frame.session.id, at=at, path=path, limit=most + most_copies, with_copies=most_copies > 0
+        session.id, at=at, path=path, limit=most + most_copies, projects=projects, with_copies=most_copies > 0
     )
     return _choose_facts(frame, facts), without_contradictions(facts)
 

@@ -97,7 +97,7 @@ def count_facts(session_id: str, *, state: FactState | None = None) -> int:
 def _facts_of(session_id: str) -> QuerySet[Any]:
     rows: QuerySet[Any] = Fact.objects.filter(session_id=session_id)
     found: QuerySet[Any] = rows.annotate(
-        is_held=still_held(session_id), is_of_before=imported_since("session_id", "held_seq")
+        is_held=still_held(project_of(session_id)), is_of_before=imported_since("session_id", "held_seq")
     )
     return found
 

@@ -270,7 +270,9 @@ BY_SESSION: dict[Query, Ask] = {
     compaction_queries.attempts_of_calls: lambda ask, who, its: ask([its.asked], session_id=who.session_id),
     compaction_queries.load_attempts: lambda ask, who, its: ask(its.summary, session_id=who.session_id, limit=9),
     compaction_queries.load_facts: lambda ask, who, its: ask([its.fact], session_id=who.session_id),
-    compaction_queries.load_standing_facts: lambda ask, who, its: ask(who.session_id, at=9_999, path=None, limit=9),
+    compaction_queries.load_standing_facts: lambda ask, who, its: ask(
+        who.session_id, at=9_999, path=None, limit=9, projects=None
+    ),
     claims.unaligned_summaries: lambda ask, who, its: ask(who.session_id, method="words.0"),
     claims.is_aligned: lambda ask, who, its: ask(its.summary, session_id=who.session_id),
     fact_queries.count_facts: lambda ask, who, its: ask(who.session_id),
