@@ -120,7 +120,7 @@ BY_OWNER: dict[Query, Ask] = {
     file_queries.find_file_by_path: lambda ask, who, its: ask(f"/{SECRET}", owner_id=who.owner_id),
     file_queries.list_files: lambda ask, who, its: ask(owner_id=who.owner_id),
     fact_queries.list_held_facts: lambda ask, who, its: ask(who.owner_id),
-    fact_queries.find_held_fact: lambda ask, who, its: ask(its.fact, owner_id=who.owner_id),
+    fact_queries.find_holding: lambda ask, who, its: ask(its.fact, owner_id=who.owner_id),
     file_queries.bytes_of_person: lambda ask, who, its: ask(who.owner_id),
     agent_queries.load_run: lambda ask, who, its: ask(its.map, owner_id=who.owner_id),
     agent_queries.list_runs: lambda ask, who, its: ask(owner_id=who.owner_id),
