@@ -65,7 +65,7 @@ from mnesis_core.turns.gateway import (
 from mnesis_core.turns.options import usage_record
 from mnesis_core.turns.requests import NEW
 from sessions_app.conf import session_config
-from sessions_app.database.threads import db
+from sessions_app.database.threads import db, shielded
 from sessions_app.llm.calls import ModelCaller, PlannedCall, RunningCall
 from sessions_app.llm.limits import SpendingLimit, TurnSpending, limits_for
 from sessions_app.record import message_queries, message_store, session_store, turn_store
@@ -399,10 +399,13 @@ async def start(
         passed = Passed(request=request, spec=spec, target=target, body=body, exchange=exchange)
         return place(passed, session=session, owner=owner, program=program)
 
-    with runner.permit(owner.pk):
-        call = await db(place_aimed)
-        runner.start(call.turn, owner_id=owner.pk, is_resumed=call.is_resumed, passing=call)
-    return call
+    async def place_and_start() -> GatewayCall:
+        with runner.permit(owner.pk):
+            call = await db(place_aimed)
+            runner.start(call.turn, owner_id=owner.pk, is_resumed=call.is_resumed, passing=call)
+        return call
+
+    return await shielded(place_and_start())
 
 
 async def pass_bytes(request: GatewayRequest, spec: llm.ModelSpec, target: Target, exchange: Exchange) -> None:

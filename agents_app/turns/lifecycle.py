@@ -48,7 +48,7 @@ from mnesis_core.turns.options import RecordedTurn, TurnOptions, check_recorded,
 from sessions_app.assistants.assistant_store import load_assistant
 from sessions_app.conf import checked_config, default_model, get_spec, get_spec_to_read, session_config, site_config
 from sessions_app.database.group_commit import durable_transaction
-from sessions_app.database.threads import db, waiting_for, work
+from sessions_app.database.threads import db, shielded, waiting_for, work
 from sessions_app.record import histories as forking
 from sessions_app.record import session_store
 from sessions_app.record.actor import current_actor
@@ -372,6 +372,12 @@ async def begin_session(
 ) -> tuple[SessionRecord, claim.StartedTurn]:
     """Do as ``create_session`` and ``start_turn`` do; when either is refused, neither the session nor the turn is there."""
     pictures = await fetch_pictures(pictures)
+    return await shielded(_begin_session(owner, message, pictures, **values))
+
+
+async def _begin_session(
+    owner: AbstractBaseUser, message: str, pictures: Sequence[SentPicture], **values: Any
+) -> tuple[SessionRecord, claim.StartedTurn]:
     with runner.permit(owner.pk):
         first_message = None if pictures and not message else message
         session = await db(create_session, owner=owner, first_message=first_message, **values)
@@ -439,8 +445,7 @@ async def start_turn(
         check_count(brought, "files")
         await claim.wait_until_explored(session_id, brought, owner_id=owner_id)
     given = [] if message is None else await _given_files(await db(load_session, session_id, owner_id=owner_id))
-    with runner.permit(owner_id):
-        return await _start(claim.claim_turn, session_id, **asked, more_files=[*kept, *given], earlier=earlier)
+    return await _start_shielded(claim.claim_turn, session_id, **asked, more_files=[*kept, *given], earlier=earlier)
 
 
 def check_count(files: Sequence[Any], field: str) -> None:
@@ -488,6 +493,18 @@ async def _start(
     return started
 
 
+async def _start_shielded(
+    claim_it: Callable[..., claim.StartedTurn], *place: str, owner_id: int, **values: Any
+) -> claim.StartedTurn:
+    """Claim a turn and start it, even if the caller is gone by then: a turn that is claimed and never runs blocks its session."""
+
+    async def start() -> claim.StartedTurn:
+        with runner.permit(owner_id):
+            return await _start(claim_it, *place, owner_id=owner_id, **values)
+
+    return await shielded(start())
+
+
 async def answer_tools(
     session_id: str, turn_id: str, *, owner_id: int, results: Sequence[claim.ToolResult]
 ) -> claim.StartedTurn:
@@ -504,10 +521,9 @@ async def answer_tools(
     sent = tuple(picture for result in results for picture in result.pictures)
     found = dict(zip(sent, await fetch_pictures(sent), strict=True))
     results = tuple(replace(one, pictures=tuple(found[picture] for picture in one.pictures)) for one in results)
-    with runner.permit(owner_id):
-        return await _start(
-            claim.answer_tools, session_id, turn_id, is_resumed=True, owner_id=owner_id, results=results
-        )
+    return await _start_shielded(
+        claim.answer_tools, session_id, turn_id, is_resumed=True, owner_id=owner_id, results=results
+    )
 
 
 async def decide_approval(
@@ -519,10 +535,9 @@ async def decide_approval(
     :raises PartNotFoundError: the session has no such tool call.
     :raises ApprovalNotPending: it was decided already, or does not wait for an approval.
     """
-    with runner.permit(owner_id):
-        decided = await _start(
-            claim.decide_approval, session_id, part_id, is_resumed=True, owner_id=owner_id, approved=approved, note=note
-        )
+    decided = await _start_shielded(
+        claim.decide_approval, session_id, part_id, is_resumed=True, owner_id=owner_id, approved=approved, note=note
+    )
     return decided.turn
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
@@ -35,6 +35,7 @@ AWAY = (OperationalError, InterfaceError)
 
 _THREADS = ThreadPoolExecutor(8, thread_name_prefix="database")
 _LONG_THREADS = ThreadPoolExecutor(16, thread_name_prefix="work")
+_SHIELDED: set[asyncio.Task[Any]] = set()  # an event loop alone does not keep its tasks
 
 
 async def db(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -45,6 +46,17 @@ async def db(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
 async def work(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Run something that takes long (a tool, a compaction) in a thread of another pool, so that reads go on."""
     return await _run(_LONG_THREADS, call, *args, **kwargs)
+
+
+async def shielded(begin: Coroutine[Any, Any, R]) -> R:
+    """Wait for something that goes on to its end even if the one who waits is cancelled, as a request is whose client goes away.
+
+    A thread of ``db`` goes on too, so what it has committed would otherwise never be followed by what has to come next.
+    """
+    task = asyncio.create_task(begin)
+    _SHIELDED.add(task)
+    task.add_done_callback(_SHIELDED.discard)
+    return await asyncio.shield(task)
 
 
 def waiting_for(call: Callable[P, Awaitable[R]], *, own_loop: bool = False) -> Callable[P, R]:

@@ -4,6 +4,7 @@ import { gettext } from "../support/i18n.js";
 import { newKey } from "./box.js";
 
 const AGAIN = 2_000; // milliseconds before the queue is tried again
+const PATIENCE = 60; // seconds until a message counts as not sent; sent again, it starts no second turn (its key)
 
 // Without its cookies, an expired login gets a 403 instead of a 401.
 const isSignedOut = ({ code, status }) => status === 401 || (status === 403 && code === "PERMISSION_DENIED");
@@ -156,9 +157,10 @@ export class Sending {
   }
 
   async #post(body) {
+    const seconds = body.files.length ? 0 : PATIENCE; // files may take long to be explored
     for (;;) {
       try {
-        return await call("POST", `${this.api}/turns`, body);
+        return await call("POST", `${this.api}/turns`, body, { seconds });
       } catch (error) {
         if (!isSignedOut(error)) throw error;
         if (!(await this.signIn.ask())) throw new ApiError(error.code, gettext("You are signed out. Your message is kept here: send it again to sign in."), 401);

@@ -24,17 +24,23 @@ async function errorOf(response) {
   return new ApiError(`HTTP_${response.status}`, gettext("The server sent a response that this page cannot read. Reload the page and try again."), response.status);
 }
 
-async function ask(path, options) {
+// A request on a connection that broke without a word, as when a laptop slept, would wait for minutes: seconds bounds that.
+async function ask(path, { seconds = 0, ...options }) {
+  const patience = new AbortController();
+  const timer = seconds && setTimeout(() => patience.abort(), 1_000 * seconds);
   try {
-    return await fetch(path, { credentials: "same-origin", ...options });
+    return await fetch(path, { credentials: "same-origin", signal: patience.signal, ...options });
   } catch {
     throw new ApiError("NOT_REACHED", gettext("The server did not answer."));
+  } finally {
+    clearTimeout(timer);
   }
 }
 
-export async function call(method, path, body) {
+export async function call(method, path, body, { seconds } = {}) {
   const response = await ask(path, {
     method,
+    seconds,
     headers: { "Content-Type": "application/json", "X-CSRFToken": csrfToken(), ...jsonHeaders() },
     body: body === undefined ? undefined : JSON.stringify(body),
   });

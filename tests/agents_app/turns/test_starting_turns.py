@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from agents_app.turns import lifecycle
+from agents_app.turns import claim, lifecycle
 from agents_app.turns.overview import SessionRead
 from agents_app.turns.runner import runner
 from compaction_app.context.state import load_meter
@@ -31,10 +31,36 @@ from sessions_app.llm.model_store import put_model
 from sessions_app.models import LanguageModel
 from sessions_app.record.session_queries import list_sessions, load_session
 from sessions_app.record.turn_queries import list_turns
+from tests.support.failures.gone_clients import Paused
 from tests.support.people.story import ended, history, say, spoken
 from tests.support.record.talks import new_session
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.both_databases
+
+
+async def test_a_turn_whose_client_went_away_while_it_was_claimed_runs_all_the_same(session, script, monkeypatch):
+    script("one")
+    asked = {"owner_id": session.owner_id, "message": "Go", "idempotency_key": "k1"}
+    paused = Paused(claim.claim_turn)
+    monkeypatch.setattr(claim, "claim_turn", paused)
+    await paused.leave(lifecycle.start_turn(session.id, **asked))
+    again = await lifecycle.start_turn(session.id, **asked)
+    assert again.is_new is False
+    assert (await ended(again.turn)).state == TurnState.COMPLETED
+    assert [spoken(message) for message in await history(session)] == ["Go", "one"]
+
+
+async def test_a_session_whose_client_went_away_while_it_began_has_its_turn(alice, script, monkeypatch):
+    script("one")
+    paused = Paused(lifecycle.create_session)
+    monkeypatch.setattr(lifecycle, "create_session", paused)
+    await paused.leave(lifecycle.begin_session(owner=alice, message="Go"))
+    [session] = await db(list_sessions, owner_id=alice.pk)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not (turns := await db(list_turns, session.id)):  # noqa: ASYNC110 - nothing of ours tells of it
+            await asyncio.sleep(0.01)
+    assert (await ended(turns[0])).state == TurnState.COMPLETED
 
 
 async def test_a_retry_with_the_same_key_never_doubles_the_message(session, script):

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.browser.conftest import Portal
 from tests.browser.conversation.test_live import spoken, wait_for_end, wait_for_words, write
@@ -94,7 +94,7 @@ def test_a_fork_from_here_ends_with_that_message(portal: Portal, open_page: Open
 def test_messages_wait_in_the_queue_over_a_reload_and_two_tabs_send_each_once(portal: Portal, open_page: Open) -> None:
     session_id = portal.new_session()
     page = open_page(f"/sessions/{session_id}/")
-    write(page, "!slow 60 !long 200")
+    write(page, "!slow 90 !long 200")
     wait_for_words(page, 3)
     for text in ("second", "third", "fourth"):
         write(page, text)
@@ -110,7 +110,31 @@ def test_messages_wait_in_the_queue_over_a_reload_and_two_tabs_send_each_once(po
         expect(tab.locator(".message-user")).to_have_count(3)
         expect(tab.locator("#queue")).to_be_hidden()
         wait_for_end(tab)
-    assert spoken(portal, session_id)[0::2] == ["!slow 60 !long 200", "second", "fourth"]
+    assert spoken(portal, session_id)[0::2] == ["!slow 90 !long 200", "second", "fourth"]
+
+
+def test_a_queued_message_whose_connection_broke_without_a_word_is_sent_again_and_once(
+    portal: Portal, open_page: Open
+) -> None:
+    session_id = portal.new_session()
+    page = open_page(f"/sessions/{session_id}/")
+    page.clock.install()
+    write(page, "!slow 60 !long 100")
+    wait_for_words(page, 3)
+    write(page, "second")
+    expect(page.locator(".queued")).to_have_count(1)
+    lost: list[Route] = []
+    page.route("**/turns", lambda route: lost.append(route))  # it reaches nobody, and nobody says so
+    wait_for_end(page)
+    expect(page.locator("#queue")).to_contain_text("Sending")
+    page.wait_for_timeout(500)
+    page.unroute("**/turns")
+    page.clock.fast_forward("01:05")
+    expect(page.locator(".message-user")).to_have_count(2)
+    expect(page.locator("#queue")).to_be_hidden()
+    assert len(lost) == 1
+    wait_for_end(page)
+    assert spoken(portal, session_id)[0::2] == ["!slow 60 !long 100", "second"]
 
 
 def test_send_now_stops_the_answer_and_edit_takes_it_back_into_the_box(portal: Portal, open_page: Open) -> None:

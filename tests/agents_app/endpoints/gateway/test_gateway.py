@@ -36,6 +36,7 @@ from tests.agents_app.endpoints.gateway.client import (
     text,
     user,
 )
+from tests.support.failures.gone_clients import Paused
 from tests.support.people.programs import Program
 from tests.support.providers.raw_provider import Saying
 from tests.support.waiting import PATIENCE_SECONDS
@@ -131,6 +132,18 @@ async def test_a_loop_of_tools_is_one_turn_of_one_session_without_a_message_twic
     for call, exchanged in zip((await db(list_calls, session.id))[::-1], provider.exchanged, strict=True):
         rebuilt = await db(rebuild_payload, call)
         assert (rebuilt.digest_matches, rebuilt.body) == (True, exchanged.got.decode())
+
+
+async def test_what_was_recorded_is_passed_on_though_its_client_went_away_meanwhile(
+    client, provider, monkeypatch, alice
+):
+    paused = Paused(gateway.place)
+    monkeypatch.setattr(gateway, "place", paused)
+    await paused.leave(client.send([user("Hello")]))
+    [session] = await sessions_of(alice)
+    [turn] = await settled(session.id)
+    assert turn.state == "completed"
+    assert await path_of(session.id) == [("user", "Hello"), ("assistant", "Answer 1.")]
 
 
 async def test_a_title_has_the_persons_words_and_not_what_their_program_adds(client, alice):
