@@ -36,6 +36,7 @@ PAGES = (
     *("agents_app/endpoints/test_anthropic.py", "agents_app/endpoints/test_openai.py"),
     *("agents_app/endpoints/test_responses.py", "agents_app/endpoints/test_jsonrpc.py"),
     *("agents_app/endpoints/test_mcp_server.py", "agents_app/endpoints/test_stdio.py"),
+    *("agents_app/endpoints/test_pictures_at_addresses.py", "agents_app/turns/calls/test_limits_of_providers.py"),
     *("agents_app/maps/test_*_pages.py", "agents_app/maps/test_operators_api.py"),
     *("agents_app/maps/test_operator_commands.py", "agents_app/tools/test_pictures_of_tools.py"),
     *("agents_app/tools/mcp/test_listed_servers.py", "agents_app/tools/mcp/test_mcp_admin.py"),
@@ -48,6 +49,7 @@ PAGES = (
     *("files_app/test_files_api.py", "files_app/test_lines.py", "files_app/test_prose.py"),
     *("journeys/connections/test_what_is_sent.py", "journeys/models/test_models_that_fail.py"),
     *("journeys/models/test_pictures.py", "mnesis_site/endpoints/test_errors.py", "mnesis_site/people/test_looks.py"),
+    *("mnesis_site/languages/test_*.py", "sessions_app/pages/test_branch_pages.py"),
     *("sessions_app/admin/test_admin_addresses.py", "sessions_app/llm/test_listed_models.py"),
     "sessions_app/llm/test_models_page.py",
 )
