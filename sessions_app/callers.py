@@ -20,7 +20,7 @@ from channels.auth import AuthMiddleware
 from channels.security.websocket import WebsocketDenier
 from channels.sessions import CookieMiddleware, SessionMiddleware
 from django.conf import settings
-from django.contrib.auth import get_user, get_user_model
+from django.contrib.auth import get_user
 from django.contrib.auth.models import AnonymousUser, User
 from django.contrib.sessions.backends.base import SessionBase
 from django.http import HttpRequest
@@ -34,9 +34,8 @@ from mnesis_core.errors import NotSignedIn, PermissionDenied, TooManyRequests, W
 from mnesis_core.network.rate_limits import Bucket, KeyRecord, decide, parse_key, request_bucket
 from sessions_app.conf import passes_on_unrecorded, site_config
 from sessions_app.database.outages import log_outage
-from sessions_app.database.tables import CompiledQuery, Param
 from sessions_app.database.threads import AWAY, db
-from sessions_app.llm.model_store import find_key, touch_key
+from sessions_app.llm.model_store import find_key_with_owner, touch_key
 from sessions_app.record.organisation_store import key_actor, user_actor
 
 R = TypeVar("R")
@@ -187,23 +186,13 @@ def remembered(kind: str, name: Any, read: Callable[[Any], R]) -> R:
 def prove(text: str) -> Proof | None:
     """Return the valid key that this text proves to hold, and record its use; ``None`` if there is none."""
     key = parse_key(text)
-    record = remembered("key", key.prefix, find_key) if key else None
-    if key is None or record is None or not record.is_proven_by(key):
+    found = remembered("key", key.prefix, find_key_with_owner) if key else None
+    if key is None or found is None or not found[0].is_proven_by(key):
         return None
+    record, owner = found
     with suppress(*AWAY):  # a full disk refuses writes, and is no reason to refuse reads
         touch_key(record)
-    return Proof(text, record, remembered("user", record.owner_id, _owner), time.monotonic())
-
-
-_USER = CompiledQuery(lambda: get_user_model().objects.filter(pk=Param("id")))
-
-
-def _owner(id: int) -> User:
-    """Return the owner of a key, who is there while the key is."""
-    user = _USER.one(id=id)
-    if user is None:
-        raise NotSignedIn()
-    return user
+    return Proof(text, record, owner, time.monotonic())
 
 
 class _InLoop:

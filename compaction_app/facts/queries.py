@@ -20,6 +20,7 @@ from mnesis_core.records import is_id, record_of
 from mnesis_core.text import decode_text, encode_text
 from sessions_app.ownership import home_of_user, project_of, projects_of
 from sessions_app.record.lease import expired
+from sessions_app.record.project_store import load_project
 from sessions_app.record.session_queries import imported_since
 
 PAGE = 500
@@ -161,13 +162,15 @@ def list_held_facts(
     :param project_id: return only those that are held for this project
     :param before: the id of a fact: return only older ones
     :raises InvalidRequest: that is none.
+    :raises ProjectNotFoundError: there is no such project, or this person is not a member of it.
     """
     if before and not is_id(before):
         raise InvalidRequest(gettext_noop("The cursor is not one that this list has given."), field="cursor")
     rows = _reaching(owner_id)
     rows = rows.filter(id__lt=before) if before else rows
     if project_id is not None:
-        rows = rows.filter(held_for=HeldFor.PROJECT.value, session__project_id=project_id)
+        project = load_project(project_id, user_id=owner_id)
+        rows = rows.filter(held_for=HeldFor.PROJECT.value, session__project_id=project.id)
     found = []
     for row in rows.select_related("session").order_by("-id")[:limit]:
         is_own = row.session.owner_id == owner_id

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from django.contrib.auth.models import Group, User
-from django.db import transaction
+from django.db import DEFAULT_DB_ALIAS, transaction
 from django.db.models import F, QuerySet
 from django.utils import timezone
 from django.utils.translation import gettext_noop
@@ -418,6 +418,15 @@ def find_key(prefix: str) -> KeyRecord | None:
     return _key(row) if row else None
 
 
+def find_key_with_owner(prefix: str) -> tuple[KeyRecord, User] | None:
+    """Return the key with this prefix and its owner, whose account is active; in one query, since every request asks."""
+    row = _WITH_OWNER.one(prefix=prefix)
+    if row is None:
+        return None
+    names = _columns_of_owner()
+    return _key(row), User.from_db(DEFAULT_DB_ALIAS, names, [getattr(row, f"user_{name}") for name in names])
+
+
 def list_keys(*, owner_id: int | None = None) -> list[KeyRecord]:
     """Return all keys, or those of one person, newest first."""
     rows = _keys() if owner_id is None else _keys().filter(owner_id=owner_id)
@@ -429,6 +438,19 @@ def _keys() -> QuerySet[ApiKey]:
 
 
 _BY_PREFIX: CompiledQuery[Any] = CompiledQuery(lambda: _keys().filter(prefix=Param("prefix"), owner__is_active=True))
+
+
+_WITH_OWNER: CompiledQuery[Any] = CompiledQuery(
+    lambda: (
+        _keys()
+        .filter(prefix=Param("prefix"), owner__is_active=True)
+        .annotate(**{f"user_{name}": F(f"owner__{name}") for name in _columns_of_owner()})
+    )
+)
+
+
+def _columns_of_owner() -> list[str]:
+    return [field.attname for field in User._meta.concrete_fields]
 
 
 def _key(row: Any) -> KeyRecord:

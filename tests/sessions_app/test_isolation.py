@@ -538,6 +538,7 @@ NOT_SCOPED: dict[Query, str] = {
     message_queries.unanswered_tools: "the turn is one that this process runs or takes over",
     message_queries.unfinished_messages: "the turn is one that this process runs or takes over",
     model_store.find_key: "says who asks",
+    model_store.find_key_with_owner: "says who asks",
     model_store.keeps_key: "it reads nothing",
     model_store.list_stored_keys: "for the site's health, which staff see: names of models and no key",
     model_store.list_keys: "for the administrator's command",

@@ -176,7 +176,8 @@ def test_a_program_holds_it_reads_it_and_lets_it_go(project: ProjectRecord, alic
     assert ask(f"sessions/{session_id}/facts/{said.id}/hold", held_for="project")["held_for"] == "project"
     [item] = web.get(f"/api/memory?project_id={project.id}").json()["items"]
     assert (item["id"], item["project_id"], item["session_id"]) == (said.id, project.id, session_id)
-    assert web.get("/api/memory?project_id=%00nosuch").json()["items"] == []
+    for other in ("%00nosuch", project_store.create_project(owner_id=make_user("eve").pk, name="Hers").id):
+        assert web.get(f"/api/memory?project_id={other}").json()["error"]["code"] == "PROJECT_NOT_FOUND"
     assert ask(f"memory/{said.id}/let-go") == {"id": said.id, "held_for": "session", "status": 200}
     alone = add_fact(begin(alice), TEA, owner_id=alice.pk)
     refused = ask(f"sessions/{alone.session_id}/facts/{alone.id}/hold", held_for="project")

@@ -17,7 +17,7 @@ from mnesis_site.asgi import application
 from sessions_app import callers
 from sessions_app.callers import KeyAuth, check_key
 from sessions_app.database import threads
-from sessions_app.llm.model_store import create_key, find_key, list_keys, revoke_key
+from sessions_app.llm.model_store import create_key, find_key, find_key_with_owner, list_keys, revoke_key
 from sessions_app.models import ApiKey
 
 
@@ -100,6 +100,8 @@ def test_find_key_knows_only_whole_prefixes(ada: User) -> None:
     key = create_key(owner_id=ada.pk)
     assert find_key(key.prefix) is not None
     assert find_key(key.prefix[:6]) is None
+    assert find_key_with_owner(key.prefix) == (find_key(key.prefix), ada)
+    assert find_key_with_owner(key.prefix[:6]) is None
 
 
 async def sent_large(key: str, *, between: Callable[[], None] = lambda: None) -> int:
@@ -121,7 +123,9 @@ async def sent_large(key: str, *, between: Callable[[], None] = lambda: None) ->
 async def test_the_key_of_a_large_request_is_looked_up_once(ada: User, monkeypatch: pytest.MonkeyPatch) -> None:
     key, asked = await threads.db(create_key, owner_id=ada.pk), []
     monkeypatch.setattr(callers, "PROVEN_SECONDS", 600.0)  # the first request of a process takes long
-    monkeypatch.setattr(callers, "find_key", lambda prefix: asked.append(prefix) or find_key(prefix))
+    monkeypatch.setattr(
+        callers, "find_key_with_owner", lambda prefix: asked.append(prefix) or find_key_with_owner(prefix)
+    )
     assert await sent_large(str(key)) == 422  # of a valid caller: the title is too long
     assert asked == [key.prefix]
 

@@ -47,7 +47,7 @@ BODY = """{ "model" : "raw-1","max_tokens":64, "stream": STREAM,
  "messages": [{"role":"user", "content":"Gr\\u00fc\\u00dfe  ☕"}], "unknown_field": [1.0, 2e3],
  "system": [{"type":"text","text":"S","cache_control":{"type":"ephemeral"}}]}"""
 COUNTED = ("SELECT", "INSERT", "UPDATE", "DELETE", "WITH")
-MOST_STATEMENTS = 19
+MOST_STATEMENTS = 18
 """Key, owner, model, session, what was said there later, and the change: what a known conversation takes."""
 CLAUDE = {"metadata": {"user_id": "user_0a_account_0b_session_6a1fe2c8-31f4-4b2e-9c11-000000000001"}}
 
@@ -402,7 +402,7 @@ async def test_a_request_that_cannot_be_recorded_is_refused_or_goes_on_and_says_
         assert len(provider.exchanged) == 1
     settings.GATEWAY_WITHOUT_RECORD = True
     assert (await client.send([user("Hi"), said("Answer 1."), user("Again")])).status_code == 200
-    for name in ("sessions_app.callers.find_key", "agents_app.endpoints.gateway.get_spec"):
+    for name in ("sessions_app.callers.find_key_with_owner", "agents_app.endpoints.gateway.get_spec"):
         monkeypatch.setattr(name, fail)
     with monkeypatch.context() as away:
         away.setattr("agents_app.turns.gateway.change", fail)
