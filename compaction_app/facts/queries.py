@@ -169,8 +169,8 @@ def list_held_facts(
     rows = _reaching(owner_id)
     rows = rows.filter(id__lt=before) if before else rows
     if project_id is not None:
-        project = load_project(project_id, user_id=owner_id)
-        rows = rows.filter(held_for=HeldFor.PROJECT.value, session__project_id=project.id)
+        wanted = load_project(project_id, user_id=owner_id)
+        rows = rows.filter(held_for=HeldFor.PROJECT.value, session__project_id=wanted.id)
     found = []
     for row in rows.select_related("session").order_by("-id")[:limit]:
         is_own = row.session.owner_id == owner_id
