@@ -81,7 +81,7 @@ export class Draft {
 
   // Begins to say a message differently, after the one that it continued.
   edit({ text, files, parent }) {
-    if (!this.parent) this.kept = { text: this.text, files: this.files };
+    if (!this.parent) this.kept = { text: this.text, files: this.files, key: this.key };
     Object.assign(this, { text, files, parent, key: "" });
     this.#save();
   }
@@ -102,8 +102,17 @@ export class Draft {
     return this.key;
   }
 
-  forget() {
-    if (this.parent) return this.stopEditing();
+  // Forgets what was sent under this key. Returns false if another message was taken in to be said differently meanwhile.
+  forget(key) {
+    if (key && this.kept?.key === key) {
+      this.kept = null;
+      this.#save();
+      return false;
+    }
+    if (this.parent) {
+      this.stopEditing();
+      return true;
+    }
     this.text = this.key = "";
     this.files = [];
     try {
@@ -111,7 +120,7 @@ export class Draft {
     } catch {
       // storage is forbidden, so nothing was saved
     }
-    return undefined;
+    return true;
   }
 
   #load() {

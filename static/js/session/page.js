@@ -267,8 +267,11 @@ function complain(error) {
   keepingPlace(() => showError(errorBox, error));
 }
 
-function clearComposer() {
-  draft.forget();
+// Takes what was sent out of the box. What was typed behind it before the server answered stays.
+function clearSent(text, key) {
+  const rest = draft.text.startsWith(text) ? draft.text.slice(text.length).trim() : "";
+  if (!draft.forget(key)) return;
+  if (rest) draft.change(draft.text ? `${draft.text}\n${rest}` : rest);
   showDraft();
 }
 
@@ -296,9 +299,10 @@ async function send() {
   draft.ask(otherModel());
   const isQueued = sending.running;
   const { files, parent } = draft;
-  const isOnItsWay = await sending.send({ text, files, parent, model: otherModel(), key: draft.keyForSending() });
+  const key = draft.keyForSending();
+  const isOnItsWay = await sending.send({ text, files, parent, model: otherModel(), key });
   if (isOnItsWay) {
-    clearComposer();
+    clearSent(text, key);
     if (!isQueued) await reading.showNewest();
   }
   textarea.focus({ preventScroll: true });

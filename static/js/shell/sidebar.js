@@ -107,6 +107,11 @@ const loadedPages = () => Math.ceil(list.querySelectorAll(".sidebar-row:not([dat
 let scrolled = 0;
 list.addEventListener("scroll", () => (scrolled = list.scrollTop), { passive: true });
 
+// The event comes with the next frame, and the page may be left before it.
+function scrollTo(top) {
+  list.scrollTop = scrolled = top;
+}
+
 function remember() {
   keep(sessionStorage, PLACE, JSON.stringify({ top: scrolled, pages: loadedPages() }));
 }
@@ -114,7 +119,7 @@ function remember() {
 function showCurrent() {
   const row = current()?.getBoundingClientRect();
   const box = list.getBoundingClientRect();
-  if (row && (row.top < box.top || row.bottom > box.bottom)) list.scrollTop += row.top - box.top - box.height / 2;
+  if (row && (row.top < box.top || row.bottom > box.bottom)) scrollTo(list.scrollTop + row.top - box.top - box.height / 2);
 }
 
 async function showPlace() {
@@ -130,7 +135,7 @@ async function showPlace() {
       list.dispatchEvent(new Event("htmx:load"));
     }
   }
-  list.scrollTop = top;
+  scrollTo(top);
   const [how] = performance.getEntriesByType("navigation");
   if (how?.type !== "back_forward") showCurrent();
 }

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import APIResponse, Page, Route, expect
 
 from tests.browser.conftest import Portal
 from tests.browser.conversation.test_live import spoken, wait_for_end, wait_for_words, write
@@ -135,6 +135,37 @@ def test_a_queued_message_whose_connection_broke_without_a_word_is_sent_again_an
     assert len(lost) == 1
     wait_for_end(page)
     assert spoken(portal, session_id)[0::2] == ["!slow 60 !long 100", "second"]
+
+
+def test_what_comes_into_the_box_while_a_message_is_on_its_way_stays(portal: Portal, open_page: Open) -> None:
+    session_id = portal.new_session()
+    page = open_page(f"/sessions/{session_id}/")
+    held: list[tuple[Route, APIResponse]] = []
+    page.route("**/turns", lambda route: held.append((route, route.fetch())))  # the turn begins, and the answer is late
+
+    def let_it_come() -> None:
+        route, response = held.pop()
+        with page.expect_response("**/turns"):
+            route.fulfill(response=response)
+        expect(page.get_by_role("button", name="Send")).to_be_visible()
+
+    write(page, "First")
+    expect(page.locator(".message")).to_have_count(2)
+    wait_for_end(page)
+    act(page, "#msg-1", "Edit")
+    expect(page.get_by_label("Message", exact=True)).to_have_value("First")
+    let_it_come()
+    page.wait_for_timeout(300)
+    assert box_of(page) == "First"
+    page.locator("#stop-editing").click()  # nothing was being written before
+    expect(page.get_by_label("Message", exact=True)).to_have_value("")
+    write(page, "!slow 60 !long 60")
+    wait_for_words(page, 3)
+    page.keyboard.type(" and later this")
+    let_it_come()
+    expect(page.get_by_label("Message", exact=True)).to_have_value("and later this")
+    wait_for_end(page)
+    assert spoken(portal, session_id)[0::2] == ["First", "!slow 60 !long 60"]
 
 
 def test_send_now_stops_the_answer_and_edit_takes_it_back_into_the_box(portal: Portal, open_page: Open) -> None:

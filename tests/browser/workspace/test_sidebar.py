@@ -53,7 +53,8 @@ def test_a_session_is_fetched_before_the_click_on_it_is_over(talks: tuple[str, s
     page.wait_for_timeout(100)
     page.mouse.up()
     expect(page).to_have_url(re.compile(talks[1]))
-    assert page.evaluate("performance.getEntriesByType('navigation')[0].deliveryType") == "navigational-prefetch"
+    how = page.wait_for_function("performance.getEntriesByType('navigation')[0]?.deliveryType")
+    assert how.json_value() == "navigational-prefetch"
 
 
 def test_a_session_is_rendered_before_the_click_on_it_and_runs_after_it(talks: tuple[str, str], portal: Portal) -> None:
