@@ -114,11 +114,13 @@ def test_messages_wait_in_the_queue_over_a_reload_and_two_tabs_send_each_once(po
 
 
 def test_a_queued_message_whose_connection_broke_without_a_word_is_sent_again_and_once(
-    portal: Portal, open_page: Open
+    portal: Portal,
 ) -> None:
     session_id = portal.new_session()
-    page = open_page(f"/sessions/{session_id}/")
+    context = portal.context()  # of its own: a clock is the whole window's, and other tests get used windows
+    page = context.new_page()
     page.clock.install()
+    page.goto(f"/sessions/{session_id}/")
     write(page, "!slow 60 !long 100")
     wait_for_words(page, 3)
     write(page, "second")
@@ -135,6 +137,7 @@ def test_a_queued_message_whose_connection_broke_without_a_word_is_sent_again_an
     assert len(lost) == 1
     wait_for_end(page)
     assert spoken(portal, session_id)[0::2] == ["!slow 60 !long 100", "second"]
+    context.close()
 
 
 def test_what_comes_into_the_box_while_a_message_is_on_its_way_stays(portal: Portal, open_page: Open) -> None:
