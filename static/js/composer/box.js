@@ -47,7 +47,7 @@ export class Draft {
     this.files = Array.isArray(saved.files) ? saved.files : [];
     this.model = typeof saved.model === "string" ? saved.model : "";
     this.parent = typeof saved.parent === "string" ? saved.parent : ""; // the id of the message to continue, or "root"
-    this.kept = saved.kept ?? null; // { text, files }
+    this.kept = saved.kept ?? null; // { text, files, key }, another object for each edit
   }
 
   // Text typed before this script ran is appended to the draft.
@@ -81,7 +81,7 @@ export class Draft {
 
   // Begins to say a message differently, after the one that it continued.
   edit({ text, files, parent }) {
-    if (!this.parent) this.kept = { text: this.text, files: this.files, key: this.key };
+    this.kept = this.parent ? { ...this.kept } : { text: this.text, files: this.files, key: this.key };
     Object.assign(this, { text, files, parent, key: "" });
     this.#save();
   }
@@ -102,17 +102,23 @@ export class Draft {
     return this.key;
   }
 
-  // Forgets what was sent under this key. Returns false if another message was taken in to be said differently meanwhile.
-  forget(key) {
-    if (key && this.kept?.key === key) {
+  // Takes out the message that was sent while this was kept, but for what was typed behind it since. Returns false if the draft is
+  // another message by now.
+  forget({ text, key }, kept) {
+    if (this.kept?.key === key) {
       this.kept = null;
       this.#save();
       return false;
     }
-    if (this.parent) {
-      this.stopEditing();
-      return true;
-    }
+    if (kept !== this.kept || !this.text.startsWith(text)) return false;
+    const rest = this.text.slice(text.length).trim();
+    if (this.parent) this.stopEditing();
+    else this.clear();
+    if (rest) this.change(this.text ? `${this.text}\n${rest}` : rest);
+    return true;
+  }
+
+  clear() {
     this.text = this.key = "";
     this.files = [];
     try {
@@ -120,7 +126,6 @@ export class Draft {
     } catch {
       // storage is forbidden, so nothing was saved
     }
-    return true;
   }
 
   #load() {

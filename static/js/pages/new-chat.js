@@ -22,7 +22,7 @@ async function create({ forFiles = false } = {}) {
     if (form.elements.temporary?.checked) body.temporary = true;
     const session = await call("POST", "/api/sessions", body);
     if (forFiles) new Draft(session.id).change(message);
-    draft.forget();
+    draft.clear();
     const page = form.dataset.page.replace("SESSION", encodeURIComponent(session.id));
     location.assign(forFiles ? `${page}#attach` : page);
     return;

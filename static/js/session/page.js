@@ -267,14 +267,6 @@ function complain(error) {
   keepingPlace(() => showError(errorBox, error));
 }
 
-// Takes what was sent out of the box. What was typed behind it before the server answered stays.
-function clearSent(text, key) {
-  const rest = draft.text.startsWith(text) ? draft.text.slice(text.length).trim() : "";
-  if (!draft.forget(key)) return;
-  if (rest) draft.change(draft.text ? `${draft.text}\n${rest}` : rest);
-  showDraft();
-}
-
 function showDraft() {
   const { text, files } = draft;
   attachments.clear();
@@ -298,11 +290,10 @@ async function send() {
   draft.change(text);
   draft.ask(otherModel());
   const isQueued = sending.running;
-  const { files, parent } = draft;
-  const key = draft.keyForSending();
-  const isOnItsWay = await sending.send({ text, files, parent, model: otherModel(), key });
-  if (isOnItsWay) {
-    clearSent(text, key);
+  const { files, parent, kept } = draft;
+  const message = { text, files, parent, model: otherModel(), key: draft.keyForSending() };
+  if (await sending.send(message)) {
+    if (draft.forget(message, kept)) showDraft();
     if (!isQueued) await reading.showNewest();
   }
   textarea.focus({ preventScroll: true });

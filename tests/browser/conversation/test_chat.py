@@ -171,6 +171,28 @@ def test_what_comes_into_the_box_while_a_message_is_on_its_way_stays(portal: Por
     assert spoken(portal, session_id)[0::2] == ["First", "!slow 60 !long 60"]
 
 
+def test_an_edit_that_begins_while_another_one_is_on_its_way_stays(portal: Portal, open_page: Open) -> None:
+    session_id = portal.new_session("First", "Second")
+    page = open_page(f"/sessions/{session_id}/")
+    page.get_by_label("Message", exact=True).fill("being written")
+    act(page, "#msg-1", "Edit")
+    held: list[tuple[Route, APIResponse]] = []
+    page.route("**/turns", lambda route: held.append((route, route.fetch())))
+    write(page, "Another first")
+    expect(page.locator(".message")).to_have_count(2)
+    wait_for_end(page)
+    act(page, ".message-user", "Edit")
+    expect(page.get_by_label("Message", exact=True)).to_have_value("Another first")
+    page.locator("#stop-editing").click()
+    act(page, ".message-user", "Edit")
+    expect(page.locator("#editing")).to_be_visible()
+    held[0][0].fulfill(response=held[0][1])
+    expect(page.get_by_role("button", name="Send")).to_be_enabled()
+    assert box_of(page) == "Another first"
+    page.locator("#stop-editing").click()
+    expect(page.get_by_label("Message", exact=True)).to_have_value("being written")
+
+
 def test_send_now_stops_the_answer_and_edit_takes_it_back_into_the_box(portal: Portal, open_page: Open) -> None:
     session_id = portal.new_session()
     page = open_page(f"/sessions/{session_id}/")
