@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from html import unescape
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 from django.conf import settings
 from django.contrib.staticfiles import finders
 from django.test import Client
 
-from sessions_app.pages.help import REFERENCE, _titles
+from sessions_app.pages.help import REFERENCE, _pages
 from tests.support.people.pages import Ask
 
 pytestmark = pytest.mark.django_db
@@ -30,15 +31,34 @@ def test_the_index_names_every_how_to(ask: Ask) -> None:
 
 
 @pytest.mark.slow
-def test_every_page_is_drawn_and_its_links_lead_somewhere(ask: Ask) -> None:
-    pages = {f"/help/{name}/": ask(f"/help/{name}/") for name in _titles()}
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_every_page_is_drawn_and_its_links_lead_somewhere(browser: Client, ask: Ask, language: str) -> None:
+    browser.cookies[settings.LANGUAGE_COOKIE_NAME] = language
+    pages = {address: ask(address) for address in {f"/help/{page.name}/" for page in _pages().values()}}
     assert len(set(pages.values())) > 30
     for address, page in pages.items():
         text = page[page.index('class="prose"') :]
         for link in map(unescape, OWN.findall(text)):
-            path, _, anchor = link.partition("#")
+            path, _, anchor = unquote(link).partition("#")
             assert path in pages, f"{address}: {link}"
             assert not anchor or f'id="{anchor}"' in pages[path], f"{address}: {link}"
+
+
+def test_a_page_is_in_the_readers_language_if_it_is_translated(browser: Client, ask: Ask) -> None:
+    browser.cookies[settings.LANGUAGE_COOKIE_NAME] = "de"
+    translated, original = ask("/help/howto/talk/search/"), ask("/help/glossary/")
+    assert '<h1 lang="de">' in translated
+    assert "auf Englisch" not in translated
+    assert '<h1 lang="en">' in original
+    assert "Diese Seite gibt es nur auf Englisch." in original
+
+
+def test_the_index_says_what_is_not_translated(browser: Client, ask: Ask) -> None:
+    assert "in English" not in ask("/help/")
+    browser.cookies[settings.LANGUAGE_COOKIE_NAME] = "de"
+    page = ask("/help/")
+    assert re.search(r'href="/help/howto/talk/search/" lang="de">[^<]+</a>\s*</li>', page)
+    assert re.search(r'href="/help/glossary/" lang="en">[^<]+</a>\s*<span[^>]*>auf Englisch', page)
 
 
 def test_the_pictures_of_a_page_are_static_files(ask: Ask) -> None:
