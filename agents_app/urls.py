@@ -1,5 +1,6 @@
 from django.urls import path
 
+from agents_app.maps import new_run
 from agents_app.maps import views as operator_views
 from agents_app.tools import pages
 from agents_app.turns import default_pages, session_settings
@@ -16,6 +17,7 @@ urlpatterns = [
     path("tools/servers/<str:name>/remove/", pages.server_remove, name="server-remove"),
     path("runs/", operator_views.run_list, name="runs"),
     path("runs/rows/", operator_views.run_rows, name="run-rows"),
+    path("runs/add/", new_run.run_add, name="run-add"),
     path("runs/<str:run_id>/", operator_views.run_page, name="run"),
     path("runs/<str:run_id>/progress/", operator_views.run_progress, name="run-progress"),
     path("runs/<str:run_id>/charts/", operator_views.run_charts, name="run-charts"),

@@ -48,6 +48,28 @@ def has_sideways_scroll(page: Page) -> bool:
     return bool(page.evaluate("document.documentElement.scrollWidth > innerWidth"))
 
 
+def test_a_run_is_started_from_a_table_once_its_prompt_fits(portal: Portal, open_page: Open) -> None:
+    page = open_page("/runs/")
+    page.get_by_role("link", name="New run").click()
+    table = {"name": "reviews.csv", "mimeType": "text/csv", "buffer": b"text;stars\nLovely.;5\nCold.;1\n"}
+    page.get_by_label("File with the items").set_input_files(table)
+    expect(page.get_by_label("Sub-agents may use tools that change something")).to_be_hidden()
+    page.get_by_label("A sub-agent with tools, for each item").check()
+    expect(page.get_by_label("Sub-agents may use tools that change something")).to_be_visible()
+    page.get_by_label("A model, with one call for each item").check()
+    page.get_by_label("Prompt for each item").fill("Is it kind? {{ item.txt }}")
+    page.get_by_role("button", name="Start").click()
+    expect(page.get_by_text("The template cannot be rendered for this item")).to_be_visible()
+    expect(page.get_by_role("link", name="reviews.jsonl")).to_be_visible()
+    page.get_by_label("Prompt for each item").fill("Is it kind? {{ item.text }}")
+    page.get_by_role("button", name="Start").click()
+    expect(page.get_by_role("heading", name="LLM map over reviews.jsonl")).to_be_visible()
+    expect(state_of(page)).to_have_text("completed")
+    expect(page.locator(".items")).to_contain_text("Is it kind? Lovely.")
+    sessions = portal.call("GET", "/api/sessions?limit=100")["items"]
+    assert [session["title"] for session in sessions].count("reviews.jsonl") == 1
+
+
 def test_a_run_is_watched_paused_resumed_and_cancelled_by_keyboard(portal: Portal, open_page: Open) -> None:
     run_id = start(portal, [f"!slow 400 tide {number}" for number in range(600)])
     page = open_page(f"/runs/{run_id}/")

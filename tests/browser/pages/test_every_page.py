@@ -33,7 +33,7 @@ SETTLES = 250
 PAGES: dict[str, tuple[str, ...]] = {
     "new-chat": (), "session-list": (), "trash": (), "prompts": (), "prompt": ("prompt_id",), "projects": (), "project": ("project_id",), "project-change": ("project_id",), "assistants": (), "assistant-add": (), "assistant": ("assistant_id",), "assistant-change": ("assistant_id",), "shares": (), "keys": (), "shared": ("token",), "session": ("session_id",), "session-settings": ("session_id",), "search": (), "memory": (), "import": (), "health": (), "observe": (), "people": (), "invite": (), "person": ("account_id",), "groups": (), "group": ("group_id",), "group-delete": ("group_id",), "evaluations": (), "evaluation": ("report_id",), "usage": (), "models": (), "help": (), "help-page": ("name",),
     "model-add": (), "model-change": ("alias",), "model-remove": ("alias",), "tools": (), "server-add": (),
-    "server-change": ("server",), "server-remove": ("server",), "server-tools": ("server",), "runs": (), "run": ("run_id",),
+    "server-change": ("server",), "server-remove": ("server",), "server-tools": ("server",), "runs": (), "run-add": (), "run": ("run_id",),
     "run-item": ("run_id", "number"), "files": (), "file": ("file_id",), "set-password": (),
     "inspect": ("session_id",), "inspect-turn": ("session_id", "turn_id"), "inspect-tombstones": ("session_id",),
     "inspect-summaries": ("session_id",), "inspect-memory": ("session_id",),

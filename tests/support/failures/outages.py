@@ -259,7 +259,8 @@ def migrated_cluster() -> Path:
             with own_postgres(is_prepared=False) as server:
                 migrate(folder, **server.settings)
                 server.begin()
-                shutil.move(server.data, files)
+                # Copied, because a move to another file system would change the owner.
+                subprocess.run(["cp", "--archive", server.data, files], check=True)
     return files
 
 
