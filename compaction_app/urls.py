@@ -4,7 +4,7 @@ from django.urls import path
 
 from compaction_app import search, views
 from compaction_app.facts import views as facts
-from compaction_app.inspector import branches, calls, messages, summaries, timeline
+from compaction_app.inspector import branches, calls, messages, repair, summaries, timeline
 
 HERE = "sessions/<str:session_id>/inspect/"
 TOMBSTONES = f"{HERE}tombstones/"
@@ -36,6 +36,7 @@ urlpatterns = [
     path(f"{HERE}summaries/<str:summary_id>/sources/", summaries.sources, name="inspect-sources"),
     path(f"{HERE}summaries/<str:summary_id>/sources/<str:source_id>/", summaries.source, name="inspect-source"),
     path(f"{HERE}summaries/<str:summary_id>/missing/", summaries.missing, name="inspect-missing"),
+    path(f"{HERE}previews/<str:preview_id>/", repair.preview, name="inspect-preview"),
     path("summaries/<str:summary_id>/", summaries.anywhere, name="summary"),
     path(f"{HERE}calls/", calls.call_list, name="inspect-calls"),
     path(f"{HERE}calls/at/", calls.call_at_place, name="inspect-call-at"),

@@ -30,6 +30,7 @@ from mnesis_core.context.branches import Path, branches_through
 from mnesis_core.errors import CompactionNotFoundError, MessageNotFoundError, SessionNotFoundError, SummaryNotFoundError
 from mnesis_core.records import AttemptRecord, ContextItemRecord, RunRecord, SummaryRecord, record_of
 from mnesis_core.text import decode_text, encode_text, excerpt, printable
+from sessions_app.conf import list_models
 from sessions_app.pages import transcript
 from sessions_app.pages.formats import format_number
 from sessions_app.pages.markdown import render_markdown, show_invisible
@@ -441,8 +442,11 @@ def anywhere(request: HttpRequest, summary_id: str) -> HttpResponse:
 
 def _summary(request: HttpRequest, about: Inspected, node: SummaryRecord) -> HttpResponse:
     context = {"about": about, "tab": TAB} | _context(node)
-    is_part = "HX-Request" in request.headers
-    return render(request, f"compaction_app/summaries/{'_summary' if is_part else 'summary'}.html", context)
+    if "HX-Request" in request.headers:
+        return render(request, "compaction_app/summaries/_summary.html", context)
+    if about.is_own and node.superseded_seq is None and about.archived_at is None:
+        context["models"] = [spec.alias for spec in list_models(user_id=about.owner_id)]
+    return render(request, "compaction_app/summaries/summary.html", context)
 
 
 def _context(node: SummaryRecord) -> dict[str, Any]:

@@ -183,3 +183,27 @@ def test_what_is_summarised_meanwhile_is_drawn_and_what_is_chosen_and_seen_stays
     expect(title).to_have_text(chosen)
     table.get_by_role("button", name="Show them").click()
     expect(table.locator("#tree tr[data-id]")).not_to_have_count(1)
+
+
+def test_a_summary_is_made_again_applied_and_restored(
+    portal: Portal, open_page: Open, compacted: tuple[str, list[dict[str, Any]]]
+) -> None:
+    session_id, summaries = compacted
+    leaf = next(summary for summary in summaries if summary["kind"] == "leaf")
+    page = open_page(f"/sessions/{session_id}/inspect/summaries/{leaf['id']}/")
+    page.get_by_label("Model", exact=True).select_option("demo")
+    page.get_by_role("button", name="Preview").click()
+    page.wait_for_url(re.compile("/previews/"))
+    page.get_by_role("button", name="Apply").click()
+    page.wait_for_url(re.compile("/summaries/"))
+    expect(page.get_by_role("navigation", name="Revisions").get_by_role("listitem")).to_have_count(2)
+    page.get_by_role("button", name="Restore the previous text").click()
+    expect(page.get_by_role("navigation", name="Revisions").get_by_role("listitem")).to_have_count(3)
+    newest = portal.call("GET", f"/api/summaries/{page.url.rstrip('/').rpartition('/')[2]}")
+    assert newest["text"] == leaf["text"]
+    # Another page has revised it meanwhile: what happened is said, and nothing is done.
+    page.goto(f"/sessions/{session_id}/inspect/summaries/{newest['id']}/")
+    portal.call("POST", f"/api/summaries/{newest['id']}/undo", {})
+    page.get_by_role("button", name="Preview").click()
+    expect(page.locator("#repair-error")).to_contain_text("SUMMARY_REVISED")
+    expect(page.get_by_role("button", name="Preview")).to_be_enabled()

@@ -37,7 +37,7 @@ PAGES: dict[str, tuple[str, ...]] = {
     "run-item": ("run_id", "number"), "files": (), "file": ("file_id",), "set-password": (),
     "inspect": ("session_id",), "inspect-turn": ("session_id", "turn_id"), "inspect-tombstones": ("session_id",),
     "inspect-summaries": ("session_id",), "inspect-memory": ("session_id",),
-    "inspect-summary": ("session_id", "summary_id"), "inspect-calls": ("session_id",),
+    "inspect-summary": ("session_id", "summary_id"), "inspect-preview": ("session_id", "preview_id"), "inspect-calls": ("session_id",),
     "inspect-call": ("session_id", "call_id"), "inspect-sightings": ("session_id", "message_id"),
     "inspect-ledger": ("session_id",), "inspect-health": ("session_id",), "inspect-branches": ("session_id",), "comparison": ("session_id", "question", "left", "right"),
 }  # fmt: skip

@@ -27,7 +27,7 @@ from sessions_app.models import MessagePart, ModelCall, Turn
 from sessions_app.record import message_store, project_store, session_store
 from sessions_app.record.change import change
 from sessions_app.record.shares import share_store, sharing
-from tests.support.record.inspected import add_summary, add_turn, claim, finish
+from tests.support.record.inspected import add_preview, add_summary, add_turn, claim, finish
 from tests.support.record.operators import settled_run
 from tests.support.record.talks import say
 
@@ -100,6 +100,7 @@ def write(owner: User) -> dict[str, str]:
         "right": str(again),
         "part_id": part,
         "summary_id": summary,
+        "preview_id": add_preview(session, summary, messages[:2], text=BROKEN),
         "file_id": file.id,
         "run_id": settled_run(session, output=HOSTILE, template=f"{{{{ item }}}} {HOSTILE}"),
         "turn_id": Turn.objects.filter(session_id=session).order_by("seq")[0].id,

@@ -1,0 +1,23 @@
+"""The page of a preview: what a summary would say, or says, that was made again."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from compaction_app import queries, revise
+from sessions_app.pages.permissions import inspected
+from sessions_app.pages.views import signed_in
+
+MARKS = {"+": "added", "-": "removed", "@": "place"}
+
+
+@signed_in
+def preview(request: HttpRequest, session_id: str, preview_id: str) -> HttpResponse:
+    """Show the summaries of a preview, the one that was asked for first, each beside what its text was."""
+    about = inspected(request, session_id)
+    queries.load_previews(preview_id, session_id=about.id)
+    compared = revise.compare(preview_id)
+    changes = [(one, [(MARKS.get(line[:1], ""), line) for line in one.lines]) for one in reversed(compared)]
+    context = {"about": about, "tab": "inspect-summaries", "changes": changes, "asked": compared[-1]}
+    return render(request, "compaction_app/summaries/preview.html", context)
