@@ -19,5 +19,7 @@ def preview(request: HttpRequest, session_id: str, preview_id: str) -> HttpRespo
     queries.load_previews(preview_id, session_id=about.id)
     compared = revise.compare(preview_id)
     changes = [(one, [(MARKS.get(line[:1], ""), line) for line in one.lines]) for one in reversed(compared)]
-    context = {"about": about, "tab": "inspect-summaries", "changes": changes, "asked": compared[-1]}
+    asked = compared[-1]
+    may_apply = about.is_own and not asked.is_applied and any(one.lines for one in compared)
+    context = {"about": about, "tab": "inspect-summaries", "changes": changes, "asked": asked, "may_apply": may_apply}
     return render(request, "compaction_app/summaries/preview.html", context)

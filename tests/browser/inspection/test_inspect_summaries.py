@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,10 +27,9 @@ PAINTED = """() => {
 }"""
 
 
-@pytest.fixture(scope="module")
-def compacted(portal: Portal, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[dict[str, Any]]]:
-    """A long imported session that was compacted; its id and its summaries."""
-    path = tmp_path_factory.mktemp("talk") / "talk.json"
+def compact_talk(portal: Portal, folder: Path, **compaction: Any) -> str:
+    """A long imported session that was compacted; returns its id."""
+    path = folder / "talk.json"
     messages = [
         {"role": ("user", "assistant")[number % 2], "content": f"message {number + 1}, {PHRASE} " + "word " * 90}
         for number in range(MESSAGES)
@@ -39,10 +39,18 @@ def compacted(portal: Portal, tmp_path_factory: pytest.TempPathFactory) -> tuple
     assert done.returncode == 0, done.stdout + done.stderr
     [report] = json.loads(done.stdout)
     [session_id] = report["sessions"].values()
-    compaction = {"leaf_chunk_tokens": 3_000, "condense_fan_in": 4, "condense_min_fan_in": 2}
     config = {"context_window": 8_000, "compaction": compaction, "budget": {"target_fraction": 0.05}}
     portal.call("PATCH", f"/api/sessions/{session_id}", {"config": config})
     portal.call("POST", f"/api/sessions/{session_id}/compact", {"wait": True})
+    return str(session_id)
+
+
+@pytest.fixture(scope="module")
+def compacted(portal: Portal, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[dict[str, Any]]]:
+    """Such a session and its summaries."""
+    session_id = compact_talk(
+        portal, tmp_path_factory.mktemp("talk"), leaf_chunk_tokens=3_000, condense_fan_in=4, condense_min_fan_in=2
+    )
     summaries = portal.call("GET", f"/api/sessions/{session_id}/summaries")["items"]
     assert any(summary["kind"] == "condensed" for summary in summaries)
     return session_id, summaries
@@ -185,24 +193,32 @@ def test_what_is_summarised_meanwhile_is_drawn_and_what_is_chosen_and_seen_stays
     expect(table.locator("#tree tr[data-id]")).not_to_have_count(1)
 
 
-def test_a_summary_is_made_again_applied_and_restored(
-    portal: Portal, open_page: Open, compacted: tuple[str, list[dict[str, Any]]]
+def test_an_excerpt_is_made_again_by_a_model_applied_and_restored(
+    portal: Portal, open_page: Open, tmp_path: Path
 ) -> None:
-    session_id, summaries = compacted
-    leaf = next(summary for summary in summaries if summary["kind"] == "leaf")
-    page = open_page(f"/sessions/{session_id}/inspect/summaries/{leaf['id']}/")
+    gone = ("--litellm", "openai/gone", "--api-base", "http://127.0.0.1:9/v1", "--context", "8000")
+    assert portal.site.manage("model", "add", "--alias", "gone", *gone).returncode == 0
+    session_id = compact_talk(portal, tmp_path, model="gone")
+    excerpt = portal.call("GET", f"/api/sessions/{session_id}/summaries")["items"][0]
+    assert excerpt["level"] == 3
+    portal.call("PATCH", f"/api/sessions/{session_id}", {"config": {"context_window": 8_000}})
+    here = f"/sessions/{session_id}/inspect/summaries/"
+    page = open_page(f"{here}{excerpt['id']}/")
     page.get_by_label("Model", exact=True).select_option("demo")
     page.get_by_role("button", name="Preview").click()
-    page.wait_for_url(re.compile("/previews/"))
+    expect(page.get_by_role("region", name="What changes")).to_be_visible()
     page.get_by_role("button", name="Apply").click()
-    page.wait_for_url(re.compile("/summaries/"))
-    expect(page.get_by_role("navigation", name="Revisions").get_by_role("listitem")).to_have_count(2)
+    revisions = page.get_by_role("navigation", name="Revisions").get_by_role("listitem")
+    expect(revisions).to_have_count(2)
+    page.get_by_role("button", name="Preview").click()
+    expect(page.get_by_text("The text is the same as before.")).to_be_visible()
+    expect(page.get_by_role("button", name="Apply")).to_have_count(0)
+    page.go_back()
     page.get_by_role("button", name="Restore the previous text").click()
-    expect(page.get_by_role("navigation", name="Revisions").get_by_role("listitem")).to_have_count(3)
+    expect(revisions).to_have_count(3)
     newest = portal.call("GET", f"/api/summaries/{page.url.rstrip('/').rpartition('/')[2]}")
-    assert newest["text"] == leaf["text"]
-    # Another page has revised it meanwhile: what happened is said, and nothing is done.
-    page.goto(f"/sessions/{session_id}/inspect/summaries/{newest['id']}/")
+    assert newest["text"] == excerpt["text"]
+    # It is revised elsewhere while the page is open: what happened is said, and nothing is done.
     portal.call("POST", f"/api/summaries/{newest['id']}/undo", {})
     page.get_by_role("button", name="Preview").click()
     expect(page.locator("#repair-error")).to_contain_text("SUMMARY_REVISED")
