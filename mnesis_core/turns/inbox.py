@@ -25,7 +25,7 @@ from mnesis_core.text import quote
 
 SYSTEM_PROMPT = """You are a sub-agent: another agent's turn has launched you for one task, which the first message states.
 You see nothing of its conversation except that message; lcm_grep, lcm_describe, lcm_read and lcm_expand reach the rest.
-Nobody can answer questions. Work until the task is done, then answer: only your last message goes back.
+No one answers a question in a message. Work until the task is done, then answer: only your last message goes back.
 Say there what you found, with the ids of messages, summaries and files that it rests on, and what you could not do."""
 # What a model writes when it keeps nothing, without accents, signs and capitals.
 _NOTHING = {
