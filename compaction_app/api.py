@@ -431,7 +431,7 @@ def _prompt(text: str) -> SummaryPrompt:
 
 
 def _preview_out(preview_id: str, caller: int) -> dict[str, Any]:
-    found = revise.compare(preview_id, owner_id=caller)
+    found = queries.compare_previews(preview_id, owner_id=caller)
     top = found[-1].preview
     compared = ("level", "token_count", "model", "prompt_version", "cost_micros")
     return {

@@ -28,7 +28,18 @@ from compaction_app.models import (
     SummaryPreview,
     SummaryTry,
 )
-from mnesis_core.compaction.dag import Cost, Cover, Graph, Node, PreviewRecord, Span, check_cover, runs_of, slices_of
+from mnesis_core.compaction.dag import (
+    Cost,
+    Cover,
+    Graph,
+    Node,
+    PreviewRecord,
+    Span,
+    check_cover,
+    difference,
+    runs_of,
+    slices_of,
+)
 from mnesis_core.context.additions import Refill, read_refill
 from mnesis_core.context.branches import Path
 from mnesis_core.context.entries import SummaryEntry
@@ -256,6 +267,38 @@ def load_previews(
     if not any(preview.id == preview_id for preview in found):
         raise PreviewNotFoundError(preview_id=preview_id)
     return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """A preview beside the summary whose place it would take."""
+
+    preview: PreviewRecord
+    before: SummaryRecord
+    lines: list[str]
+    """The lines of a unified difference of the texts; none where they are the same."""
+    is_applied: bool
+
+
+def compare_previews(
+    preview_id: str, *, session_id: str | None = None, owner_id: int | None = None
+) -> list[Comparison]:
+    """Return a preview, last, and those that are applied with it, beside the summaries whose places they would take.
+
+    :raises PreviewNotFoundError: there is no such preview there, or it is a part of another one.
+    """
+    previews = load_previews(preview_id, session_id=session_id, owner_id=owner_id)
+    old = load_summaries([preview.summary_id for preview in previews], session_id=previews[-1].session_id)
+    graph = load_graph(previews[-1].session_id)
+    return [
+        Comparison(
+            preview=preview,
+            before=before,
+            lines=difference(before.text, preview.text),
+            is_applied=preview.id in graph.nodes,
+        )
+        for preview, before in zip(previews, old, strict=True)
+    ]
 
 
 def applied_with(summary_id: str, *, session_id: str) -> set[str]:

@@ -19,7 +19,7 @@ from compaction_app.facts.reflect import request_reflection
 from compaction_app.lineage.claims import request_alignment
 from compaction_app.store import Revision
 from compaction_app.summary_requests import Work, ask_for_summary
-from mnesis_core.compaction.dag import Graph, Node, PreviewRecord, difference, order_of_work
+from mnesis_core.compaction.dag import Graph, Node, order_of_work
 from mnesis_core.compaction.requests import Prompts, SummaryPrompt
 from mnesis_core.compaction.selection import Condensation, Span
 from mnesis_core.compaction.transcript import piece_limit
@@ -33,14 +33,6 @@ from sessions_app.record.change import change
 from sessions_app.record.file_port import keep_text
 from sessions_app.record.message_queries import load_messages_by_ids
 from sessions_app.record.turn_queries import running_preview_calls
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
-    preview: PreviewRecord
-    before: SummaryRecord
-    lines: list[str]
-    is_applied: bool
 
 
 @dataclass(slots=True, kw_only=True)
@@ -94,26 +86,6 @@ def preview(
     for node in nodes:
         _preview_one(task, node, preview_id=task.batch_id if node.id == summary_id else new_id("sum"))
     return task.batch_id
-
-
-def compare(preview_id: str, *, owner_id: int | None = None) -> list[Comparison]:
-    """Return a preview, last, and those that are applied with it, beside the summaries whose places they would take.
-
-    :raises PreviewNotFoundError: there is no such preview, or it is another person's.
-    """
-    previews = queries.load_previews(preview_id, owner_id=owner_id)
-    session_id = previews[-1].session_id
-    old = queries.load_summaries([preview.summary_id for preview in previews], session_id=session_id)
-    graph = queries.load_graph(session_id)
-    return [
-        Comparison(
-            preview=preview,
-            before=before,
-            lines=difference(before.text, preview.text),
-            is_applied=preview.id in graph.nodes,
-        )
-        for preview, before in zip(previews, old, strict=True)
-    ]
 
 
 def apply(preview_id: str, *, owner_id: int | None = None) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from compaction_app import queries, revise
+from compaction_app.queries import compare_previews
 from sessions_app.pages.permissions import inspected
 from sessions_app.pages.views import signed_in
 
@@ -16,8 +16,7 @@ MARKS = {"+": "added", "-": "removed", "@": "place"}
 def preview(request: HttpRequest, session_id: str, preview_id: str) -> HttpResponse:
     """Show the summaries of a preview, the one that was asked for first, each beside what its text was."""
     about = inspected(request, session_id)
-    queries.load_previews(preview_id, session_id=about.id)
-    compared = revise.compare(preview_id)
+    compared = compare_previews(preview_id, session_id=about.id)
     changes = [(one, [(MARKS.get(line[:1], ""), line) for line in one.lines]) for one in reversed(compared)]
     asked = compared[-1]
     may_apply = about.is_own and not asked.is_applied and any(one.lines for one in compared)

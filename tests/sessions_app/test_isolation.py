@@ -108,6 +108,7 @@ BY_OWNER: dict[Query, Ask] = {
     ranked.find_ranked: lambda ask, who, its: ask(search.Scope(owner_id=who.owner_id), SECRET).sessions,
     ranked.search_ranked: lambda ask, who, its: ask(search.Scope(owner_id=who.owner_id), SECRET, limit=9, around=2),
     compaction_queries.load_previews: lambda ask, who, its: ask(its.preview, owner_id=who.owner_id),
+    compaction_queries.compare_previews: lambda ask, who, its: ask(its.preview, owner_id=who.owner_id),
     compaction_queries.load_summary: lambda ask, who, its: ask(its.summary, owner_id=who.owner_id),
     compaction_queries.compaction_micros_of_owner: lambda ask, who, its: ask(
         who.owner_id, since=timezone.now() - timedelta(hours=1)

@@ -10,7 +10,7 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from compaction_app import revise
+from compaction_app import queries, revise
 from mnesis_core.compaction.requests import parse_prompt
 from mnesis_core.errors import MnesisError
 from mnesis_core.text import printable
@@ -67,7 +67,7 @@ class Command(RecordCommand):
             raise CommandError(f"{error.code}: {error.message}", returncode=error.exit_status) from None
 
     def _show(self, preview_id: str, options: dict[str, Any]) -> None:
-        found = revise.compare(preview_id)
+        found = queries.compare_previews(preview_id)
         if options["json"]:
             values = {"preview_id": preview_id, "items": [asdict(comparison) for comparison in found]}
             self.stdout.write(json.dumps(values, default=str, indent=2))

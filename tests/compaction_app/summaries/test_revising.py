@@ -172,7 +172,7 @@ def test_a_subtree_is_made_again_from_below_and_applied_as_one(tree, script):
     before = dag(tree.id)
     preview = revise.preview(tree.top, subtree=True)
     assert dag(tree.id) == before
-    comparisons = revise.compare(preview)
+    comparisons = queries.compare_previews(preview)
     assert [one.before.id for one in comparisons] == [tree.left, tree.right, tree.top]
     # The top was made from the previewed texts below it.
     asked = str(model.requests[-1].payload)
@@ -213,7 +213,7 @@ def test_every_question_is_kept_word_for_word_and_can_be_rebuilt(tree, script):
     assert [call.state for call in calls] == ["completed"] * 3
     assert [rebuild_payload(call).problems for call in calls] == [()] * 3
     tries = SummaryTry.objects.filter(session_id=tree.id, run__isnull=True).order_by("created_at", "id")
-    assert [attempt.summary_id for attempt in tries] == [one.preview.id for one in revise.compare(preview)]
+    assert [attempt.summary_id for attempt in tries] == [one.preview.id for one in queries.compare_previews(preview)]
     assert [attempt.text for attempt in tries] == [f"- Version {number} of it." for number in (1, 2, 3)]
     revise.apply(preview)
     assert [rebuild_payload(call).problems for call in calls] == [()] * 3
@@ -224,7 +224,7 @@ def test_money_that_may_not_be_spent_is_not_spent_on_previews_either(tree, scrip
     config = {"compaction": {"spend_limit_session_micros": 1}, "prices": {"input": 10**9, "output": 10**9}}
     with change(tree.id) as record:
         update_session(record, config=config)
-    [item] = revise.compare(revise.preview(tree.left))
+    [item] = queries.compare_previews(revise.preview(tree.left))
     assert (model.requests, item.preview.level) == ([], 3)
     refused = SummaryTry.objects.filter(run__isnull=True, level__lt=3)
     assert {attempt.reason for attempt in refused} == {"spend_limit_session"}
@@ -326,7 +326,7 @@ def test_what_cannot_be_done_is_said(tree, script, owner_client):
     preview = revise.preview(tree.left)
     other = post(owner_client, f"/summaries/{tree.right}/apply", {"preview_id": preview}, 422)
     assert other["error"]["code"] == "INVALID_REQUEST"
-    batch = revise.compare(revise.preview(tree.top, subtree=True))
+    batch = queries.compare_previews(revise.preview(tree.top, subtree=True))
     part = post(owner_client, f"/summaries/{tree.left}/apply", {"preview_id": batch[0].preview.id}, 404)
     assert part["error"]["code"] == "PREVIEW_NOT_FOUND"
     for hostile in ("\x00", "x" * 100, "💩"):
