@@ -180,8 +180,13 @@ async def wait(run_id: str, *, owner_id: int, seconds: float) -> maps.RunRecord:
 
 
 def check_texts(asked: MapRequest) -> None:
-    """:raises InvalidTemplate, InvalidSchema: the template or the schema cannot be used."""
-    compile_template(asked.template)
+    """:raises InvalidTemplate: the template cannot be used, or not with the first of the items
+    :raises InvalidSchema: the schema cannot be used.
+    """
+    template = compile_template(asked.template)
+    # Before a session is made for the items.
+    if asked.items and nests_within(asked.items[0], maps.DEEPEST_ITEM):
+        template.render(asked.items[0])
     if asked.schema is not None:
         compile_schema(asked.schema)
 

@@ -72,8 +72,8 @@ def test_the_rows_of_a_table_are_items(browser: Client) -> None:
 
 
 def test_items_are_typed(browser: Client) -> None:
-    run = begun(send(browser, lines='{"text": "Lovely."}\n\nplain words\n[1, 2]\n', template="{{ item }}"))
-    assert input_of(run) == [{"text": "Lovely."}, "plain words", [1, 2]]
+    run = begun(send(browser, lines='{"text": "Lovely."}\n\nplain\u2028words\r\n[1, 2]\n', template="{{ item }}"))
+    assert input_of(run) == [{"text": "Lovely."}, "plain\u2028words", [1, 2]]
 
 
 def test_a_file_that_is_there_is_used_in_its_session(browser: Client, ask: Ask, reader: User) -> None:
@@ -115,6 +115,7 @@ def test_another_persons_file_is_not_found(browser: Client) -> None:
         ({"new": LINES, "template": "Is it kind?"}, "the template must use"),
         ({"new": LINES, "template": "{{ item"}, "template"),
         ({"new": LINES, "template": "{{ item.txt }}"}, "cannot be rendered for this item"),
+        ({"lines": "one", "template": "{{ item.txt }}"}, "cannot be rendered for this item"),
         ({"new": LINES, "template": "\0{{ item.text }}"}, "Null characters"),
         ({"new": b""}, "The input has no items."),
         ({"new": b"{\n"}, "cannot be read"),
@@ -132,6 +133,11 @@ def test_another_persons_file_is_not_found(browser: Client) -> None:
 def test_what_cannot_be_started_says_why(browser: Client, reader: User, given: dict[str, Any], said: str) -> None:
     assert said in refused(send(browser, **given))
     assert list_runs(owner_id=reader.pk, session_id=None, limit=1) == []
+
+
+def test_typed_items_whose_prompt_does_not_fit_make_no_session(browser: Client, reader: User) -> None:
+    refused(send(browser, lines="one", template="{{ item.txt }}"))
+    assert not Session.objects.filter(owner=reader).exists()
 
 
 def test_a_file_is_kept_once_though_its_run_is_refused_first(browser: Client, reader: User) -> None:
