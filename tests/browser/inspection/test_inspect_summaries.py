@@ -28,10 +28,13 @@ PAINTED = """() => {
 
 
 def compact_talk(portal: Portal, folder: Path, **compaction: Any) -> str:
-    """A long imported session that was compacted; returns its id."""
+    """A long imported session that was compacted; returns its id. Each folder's is another one: a repeated import adds nothing."""
     path = folder / "talk.json"
     messages = [
-        {"role": ("user", "assistant")[number % 2], "content": f"message {number + 1}, {PHRASE} " + "word " * 90}
+        {
+            "role": ("user", "assistant")[number % 2],
+            "content": f"message {number + 1}, {PHRASE} {folder.name} " + "word " * 90,
+        }
         for number in range(MESSAGES)
     ]
     path.write_text(json.dumps({"messages": messages}))
