@@ -13,7 +13,7 @@ from mnesis_core.maps.values import one_line
 DELIMITERS = ",;\t"
 """What spreadsheets write between cells; a semicolon where the comma is the decimal sign."""
 LONGEST_LINE = 4_000_000
-"""The most characters of a line, so that no file is read into memory as one."""
+"""The most characters of a line, and of a cell, so that no file is read into memory as one."""
 
 
 def rows_as_lines(file: TextIO) -> Iterator[bytes]:
@@ -22,6 +22,7 @@ def rows_as_lines(file: TextIO) -> Iterator[bytes]:
     :param file: opened with ``newline=""``
     :raises InvalidInput: it is not CSV, the first row does not name each column once, or a row has more cells than that
     """
+    csv.field_size_limit(LONGEST_LINE)  # of the process, so whatever reads CSV in it sets its own
     try:
         lines = _lines(file)
         first = next(lines, "")

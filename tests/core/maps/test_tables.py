@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 from typing import Any
@@ -39,6 +40,11 @@ def test_hostile_cells_are_kept() -> None:
     assert items(table) == [{"text": "\x00"}, {"text": "\N{RIGHT-TO-LEFT OVERRIDE}=1+1"}]
 
 
+def test_a_long_cell_is_kept_whatever_else_reads_csv_in_the_process() -> None:
+    csv.field_size_limit(100)
+    assert items(b"a\n" + b"x" * 200_000) == [{"a": "x" * 200_000}]
+
+
 def test_a_short_row_lacks_the_last_names() -> None:
     assert items(b"a,b\n1\n") == [{"a": "1"}]
 
@@ -55,7 +61,7 @@ def test_a_table_of_names_alone_has_no_items() -> None:
         (b"a,a\n1,2\n", "name each column once"),
         (b"a,b\n1,2\n1,2,3\n", "line 3 has more cells"),
         (b'a,b\n1,"2\n', "Line 2 of the table"),
-        (b"a\n" + b"x" * 200_000, "Line 2 of the table"),
+        (b'a\n"' + (b"x" * 1_000_000 + b"\n") * 5 + b'"\n', "Line 5 of the table"),
         (b"x" * 5_000_000, "longer than 4,000,000 characters"),
         (b"a\n\xff\xfe\n", "not in UTF-8"),
     ],
