@@ -2,6 +2,7 @@
 import { fetchPart } from "../support/api.js";
 import { enhance } from "../support/enhance.js";
 import { gettext } from "../support/i18n.js";
+import { released } from "../support/press.js";
 import { keepingPlace } from "./scrolling.js";
 
 const GATHER = 60;
@@ -36,6 +37,7 @@ export class Dividers {
     const first = firstSeq <= 1 ? 0 : firstSeq;
     const { branch } = this.transcript;
     const part = await fetchPart(this.transcript.onBranch(`${this.path}?first=${first}${hasTail ? "" : `&last=${lastSeq}`}`));
+    await released();
     if (branch !== this.transcript.branch) return;
     const dividers = [...part.querySelectorAll(".divider")];
     const spans = part.querySelector(".out-of-context").dataset.spans.split(" ").filter(Boolean);

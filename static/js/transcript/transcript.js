@@ -162,6 +162,7 @@ export class Transcript {
     if (!this.hasTail) return;
     const { branch } = this;
     const part = await fetchPart(this.onBranch(`${this.path}?after=${this.lastSeq}`));
+    await released();
     if (branch !== this.branch) return; // another one is shown by now, with what is new on it
     if (part.querySelector('[data-more="newer"]')) this.#wantsNew = true;
     keepingPlace(() => {

@@ -176,6 +176,7 @@ def test_an_edit_that_begins_while_another_one_is_on_its_way_stays(portal: Porta
     page = open_page(f"/sessions/{session_id}/")
     page.get_by_label("Message", exact=True).fill("being written")
     act(page, "#msg-1", "Edit")
+    expect(page.get_by_label("Message", exact=True)).to_have_value("First")
     held: list[tuple[Route, APIResponse]] = []
     page.route("**/turns", lambda route: held.append((route, route.fetch())))
     write(page, "Another first")

@@ -184,6 +184,20 @@ def test_who_reads_the_end_stays_there_while_the_box_grows_over_it(long_talk: st
     expect(page.get_by_role("button", name="Newest")).to_be_hidden()
 
 
+def test_the_way_to_the_newest_message_moves_nothing_as_it_shows_and_hides(long_talk: str, open_page: Open) -> None:
+    """Otherwise a click that begins while it hides ends on something else."""
+    page = open_page(f"/sessions/{long_talk}/")
+    button = page.get_by_role("button", name="Newest")
+    expect(button).to_be_hidden()
+    height = page.locator(".dock").bounding_box()["height"]
+    page.mouse.move(600, 300)
+    page.mouse.wheel(0, -400)
+    expect(button).to_be_in_viewport()
+    assert page.locator(".dock").bounding_box()["height"] == height
+    button.click()
+    expect(button).to_be_hidden()
+
+
 def test_a_search_narrows_the_list_while_typing_and_more_rows_come_on_request(portal: Portal, open_page: Open) -> None:
     for number in range(55):
         portal.call("POST", "/api/sessions", {"model": "demo", "title": f"Row {number:02}"})
