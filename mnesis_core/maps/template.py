@@ -13,6 +13,7 @@ import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache, reduce
+from itertools import islice
 from typing import Any, cast
 
 from jinja2 import (
@@ -48,6 +49,8 @@ _ALLOWED = (
     *(nodes.And, nodes.Or, nodes.Not, nodes.Neg, nodes.Pos),
     *(nodes.Add, nodes.Sub, nodes.Mul, nodes.Div, nodes.FloorDiv, nodes.Mod),
 )
+_KEYS_NAMED = 8  # of the object that has no such key
+_LONGEST_KEY = 40
 _LOOP_WORDS = frozenset({"index", "index0", "revindex", "revindex0", "first", "last", "length"})
 # A rendering may end with any of these: a template may add a text to a number.
 _FAILURES = (TemplateError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError)
@@ -227,8 +230,21 @@ TESTS: dict[str, Callable[..., bool]] = {
 }
 
 
+_KINDS = {str: "a text", list: "a list", bool: "true or false", int: "a number", float: "a number", type(None): "null"}
+
+
 class _Missing(StrictUndefined):
     """A missing key: it cannot be printed, and counts as false."""
+
+    @property
+    def _undefined_message(self) -> str:
+        name, whole = self._undefined_name, self._undefined_obj
+        if not isinstance(whole, dict):
+            return f"{_KINDS.get(type(whole), 'this')} has no {name!r}"
+        if not whole:
+            return f"there is no {name!r} in an empty object"
+        keys = ", ".join(repr(key[:_LONGEST_KEY]) for key in islice(whole, _KEYS_NAMED))
+        return f"there is no {name!r}, only {keys}{', …' if len(whole) > _KEYS_NAMED else ''}"
 
     def __bool__(self) -> bool:  # type: ignore[override]
         return False

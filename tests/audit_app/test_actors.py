@@ -70,13 +70,13 @@ def rows(client: Client, session_id: str, **wanted: Any) -> str:
 
 
 def test_the_owner_reads_you_and_the_pseudonyms_of_others(ada: User, session_id: str) -> None:
-    bob = make_user("bob")
+    bob = make_user("bob-the-keeper")
     with as_user(bob), change(session_id) as record:
         session_store.update_session(record, title="Tides")
     page = rows(browser(ada), session_id)
     assert '<span class="small soft">you</span>' in page
     assert ref_of(bob.pk) in page
-    assert "bob" not in page
+    assert "bob-the-keeper" not in page
     entry = rows(browser(ada), session_id, seq=1)
     assert "req_ada-asked" in entry
     assert "via page" in entry
