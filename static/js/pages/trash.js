@@ -1,6 +1,7 @@
 // The trash: restores sessions, and deletes them for good once that is confirmed.
 import { showError } from "../composer/box.js";
 import { call } from "../support/api.js";
+import { closed } from "../support/dialogs.js";
 import { gettext } from "../support/i18n.js";
 
 const page = document.getElementById("trash");
@@ -17,13 +18,12 @@ function remove(row, words) {
   document.dispatchEvent(new Event("mnesis:sessions")); // for the sidebar
 }
 
-function isConfirmed(title) {
+async function isConfirmed(title) {
   document.getElementById("delete-name").textContent = title;
   dialog.returnValue = "";
   dialog.showModal();
-  return new Promise((resolve) => {
-    dialog.addEventListener("close", () => resolve(dialog.returnValue === "delete"), { once: true });
-  });
+  await closed(dialog);
+  return dialog.returnValue === "delete";
 }
 
 const acts = {

@@ -1,6 +1,7 @@
 // The dialog for a session's labels: one name and value per row.
 import { showError } from "../composer/box.js";
 import { call } from "../support/api.js";
+import { closed } from "../support/dialogs.js";
 import { gettext } from "../support/i18n.js";
 
 export class LabelsDialog {
@@ -31,7 +32,7 @@ export class LabelsDialog {
     if (!this.rows.children.length) this.#add();
     this.dialog.showModal();
     this.rows.querySelector("input").focus();
-    await new Promise((resolve) => this.dialog.addEventListener("close", resolve, { once: true }));
+    await closed(this.dialog);
     return this.#saved;
   }
 
