@@ -76,7 +76,7 @@ def test_the_owner_reads_you_and_the_pseudonyms_of_others(ada: User, session_id:
     page = rows(browser(ada), session_id)
     assert '<span class="small soft">you</span>' in page
     assert ref_of(bob.pk) in page
-    assert "bob-the-keeper" not in page
+    assert "keeper" not in page
     entry = rows(browser(ada), session_id, seq=1)
     assert "req_ada-asked" in entry
     assert "via page" in entry

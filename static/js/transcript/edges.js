@@ -2,6 +2,7 @@
 // side are removed, so that the page stays fast in sessions with a hundred thousand messages.
 import { fetchPart } from "../support/api.js";
 import { gettext } from "../support/i18n.js";
+import { released } from "../support/press.js";
 import { goToEnd, goToMessage, isAtEnd, keepingPlace, topmost } from "./scrolling.js";
 
 const MOST = 300; // messages on the page
@@ -30,6 +31,7 @@ export class Edges {
   async show(query) {
     const asked = ++this.#asked;
     const part = await fetchPart(this.transcript.onBranch(this.path + query));
+    await released();
     if (asked !== this.#asked) return false;
     if (part.querySelector("[data-elsewhere]")) {
       location.assign(location.pathname + query);

@@ -198,6 +198,27 @@ def test_the_way_to_the_newest_message_moves_nothing_as_it_shows_and_hides(long_
     expect(button).to_be_hidden()
 
 
+def test_what_is_new_waits_for_the_end_of_a_press(portal: Portal, open_page: Open) -> None:
+    """A press ends where it began only if nothing on the page moves meanwhile."""
+    session_id = portal.new_session(*(f"!long 500 Tell me of keeper {number}" for number in range(3)))
+    page = open_page(f"/sessions/{session_id}/")
+    expect(page.locator(".message")).to_have_count(6)
+    page.mouse.move(600, 300)
+    page.mouse.down()
+    with (
+        page.expect_response(lambda answer: "/messages/?after=" in answer.url),
+        page.expect_response(lambda answer: "/compactions/" in answer.url),
+    ):
+        portal.call("POST", f"/api/sessions/{session_id}/turns", {"message": "And now?"})
+        portal.wait_until_idle(session_id)
+        portal.call("POST", f"/api/sessions/{session_id}/compact", {"wait": True})
+    page.wait_for_timeout(500)
+    assert (page.locator(".message").count(), page.locator(".divider").count()) == (6, 0)
+    page.mouse.up()
+    expect(page.locator(".message")).to_have_count(8)
+    expect(page.locator("details.divider", has_text="Compacted")).to_be_visible()
+
+
 def test_a_search_narrows_the_list_while_typing_and_more_rows_come_on_request(portal: Portal, open_page: Open) -> None:
     for number in range(55):
         portal.call("POST", "/api/sessions", {"model": "demo", "title": f"Row {number:02}"})
