@@ -171,17 +171,10 @@ def test_a_hostile_diagram_does_nothing(portal: Portal, trap: Trap, source: str)
     context.on("page", lambda opened: said.append(f"obeyed: {opened.url}"))
     address = address_of(portal, fenced(source.replace("TRAP", trap.url)))
     page.goto(address)
-    figure = page.locator("figure")
-    drawing = figure.frame_locator("iframe").locator("svg")
+    drawing = page.frame_locator("figure iframe")  # none where there is a problem
     expect(page.locator("figure[data-shows=diagram], figure:has(> .diagram-problem)")).to_be_visible()
-    for frame in page.frames[1:]:
-        assert (
-            frame.evaluate(
-                "document.querySelectorAll('a[href], iframe, img, script[src^=\"data:\"], [onerror], [onclick]').length"
-            )
-            == 0
-        )
-    for node in drawing.locator(".node").all()[:3]:
+    expect(drawing.locator("a[href], iframe, img, script[src^='data:'], [onerror], [onclick]")).to_have_count(0)
+    for node in drawing.locator("svg .node").all()[:3]:
         node.click()
     page.wait_for_timeout(200)
     assert page.url.endswith(address)

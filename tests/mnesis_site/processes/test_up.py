@@ -25,6 +25,7 @@ from tests.support.sites.site import (
     wait_until,
     wait_until_ready,
 )
+from tests.support.sites.webs import children
 from tests.support.waiting import PATIENCE_SECONDS
 
 PASSWORD = "high-tide-at-ten"
@@ -54,9 +55,7 @@ def test_the_web_server_lives_and_the_worker_makes_it_ready(site: Site) -> None:
 
 def test_a_worker_is_known_by_its_signs_of_life(site: Site) -> None:
     wait_until_ready(site)
-    [cluster] = [
-        child for child in site.processes()[1:] if "qcluster" in child.cmdline() and child.ppid() == site.launcher.pid
-    ]
+    [cluster] = [child for child in children(site, "qcluster") if child.ppid() == site.launcher.pid]
     ask = "from mnesis_site.readiness import worker_gives_sign as sign; print(sign({}), sign({}))"
     done = site.manage("shell", "-v0", "-c", ask.format(cluster.pid, site.launcher.pid))
     assert done.stdout.split() == ["True", "False"]
@@ -83,12 +82,12 @@ def test_the_printed_link_signs_in_by_a_button_until_a_password_is_set(site: Sit
 
 def test_a_killed_worker_is_started_again_and_leaves_no_orphan(site: Site) -> None:
     wait_until_ready(site)
-    cluster = next(child for child in site.processes()[1:] if "qcluster" in child.cmdline())
+    cluster = children(site, "qcluster")[0]
     old = [cluster, *cluster.children(recursive=True)]
     cluster.kill()
     _gone, alive = psutil.wait_procs(old, timeout=PATIENCE_SECONDS)
     assert not alive
-    wait_until(lambda: any("qcluster" in child.cmdline() for child in site.processes()))
+    wait_until(lambda: children(site, "qcluster"))
     assert "The worker stopped by itself (status -9) and is started again." in site.output()
 
 

@@ -11,13 +11,13 @@ import tempfile
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
 import redis
 
-from tests.support.sites.site import free_port, migrate, one_at_a_time, shared_folder, wait_until
+from tests.support.sites.site import free_port, migrate, named, one_at_a_time, shared_folder, wait_until
 from tests.support.waiting import PATIENCE_SECONDS
 
 DISK_SIZE = "48m"
@@ -76,7 +76,7 @@ class Postgres(Outage):
     def backends(self) -> list[psutil.Process]:
         """The processes that serve its clients."""
         postmaster = psutil.Process(int((self.data / "postmaster.pid").read_text().split()[0]))
-        return [child for child in postmaster.children() if "127.0.0.1(" in " ".join(child.cmdline())]
+        return named(postmaster.children(), "127.0.0.1(")
 
 
 class FrozenBackends(Outage):
@@ -90,12 +90,14 @@ class FrozenBackends(Outage):
         """Freeze every backend."""
         self._frozen = self.postgres.backends()
         for backend in self._frozen:
-            backend.suspend()
+            with suppress(psutil.NoSuchProcess):
+                backend.suspend()
 
     def end(self) -> None:
         """Let them go on."""
         for backend in self._frozen:
-            backend.resume()
+            with suppress(psutil.NoSuchProcess):
+                backend.resume()
         self._frozen = []
 
 

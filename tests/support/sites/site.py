@@ -11,8 +11,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -182,6 +182,15 @@ def _is_ready(site: Site) -> bool:
         return httpx.get(f"{site.url}/readyz?strict=1", verify=False).status_code == 200
     except httpx.TransportError:
         return False
+
+
+def named(processes: Iterable[psutil.Process], words: str) -> list[psutil.Process]:
+    """Those of the processes whose command line has these words. One that has ended since it was listed has none."""
+    found = []
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):  # a zombie is one, too
+            found += [process] if words in " ".join(process.cmdline()) else []
+    return found
 
 
 def wait_until(condition: Callable[[], object], *, seconds: float = PATIENCE_SECONDS) -> None:

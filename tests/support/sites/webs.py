@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import signal
-from contextlib import suppress
 
 import psutil
 
-from tests.support.sites.site import Site, wait_until, wait_until_ready
+from tests.support.sites.site import Site, named, wait_until, wait_until_ready
 from tests.support.waiting import PATIENCE_SECONDS
 
 WEB = "mnesis_site.server"
@@ -34,8 +33,4 @@ def wait_until_it_runs_again(site: Site) -> None:
 
 def children(site: Site, name: str) -> list[psutil.Process]:
     """The processes below the launcher whose command line names this."""
-    found = []
-    for process in site.processes()[1:]:
-        with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
-            found += [process] if name in " ".join(process.cmdline()) else []
-    return found
+    return named(site.processes()[1:], name)
