@@ -31,12 +31,13 @@ from jinja2.runtime import Context, LoopContext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
-from mnesis_core.errors import InvalidTemplate, gettext_noop
+from mnesis_core.errors import InvalidTemplate, Number, Phrase, Values, gettext_noop
 
 MOST_WORK = 20_000_000  # A character costs 1, a value or a loop's step ``STEP``. A second or two at most.
 STEP = 8
 WORK_NAME = "the work so far"  # The context's name of the rendering's count; no template can write such a name.
-SLICE = "a slice"  # ``value[1:3]`` becomes a filter of this name, so that it is counted.
+SLICE = "[:]"  # ``value[1:3]`` becomes a filter of this name, so that it is counted.
+_LOOP = "{% for %}"  # What is looped over passes through a filter of this name, which says what does not fit.
 LONGEST_TEMPLATE = 200_000
 LONGEST_PROMPT = 2_000_000  # Characters of one rendering: more than any model reads.
 _MOST_NODES = 2_000
@@ -50,10 +51,42 @@ _ALLOWED = (
     *(nodes.Add, nodes.Sub, nodes.Mul, nodes.Div, nodes.FloorDiv, nodes.Mod),
 )
 _KEYS_NAMED = 8  # of the object that has no such key
-_LONGEST_KEY = 40
+_KINDS_NAMED = 8  # of the values that do not fit
+_LONGEST_NAME = 40
+_WRITTEN = {
+    "Assign": "{% set %}",
+    "AssignBlock": "{% set %}",
+    "Call": "f()",
+    "CallBlock": "{% call %}",
+    "Concat": "~",
+    "FilterBlock": "{% filter %}",
+    "FromImport": "{% from %}",
+    "Pow": "**",
+    "Scope": "{% autoescape %}",
+}
+"""How a template writes what it may not do, by the name in Jinja's syntax tree. Of the rest the name is the tag's."""
 _LOOP_WORDS = frozenset({"index", "index0", "revindex", "revindex0", "first", "last", "length"})
-# A rendering may end with any of these: a template may add a text to a number.
-_FAILURES = (TemplateError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError)
+_MISFITS = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError)
+_FAILURES = (TemplateError, *_MISFITS, RecursionError)  # A rendering may end with any of these.
+_KINDS: dict[type, Phrase] = {
+    str: Phrase(gettext_noop("a text")),
+    list: Phrase(gettext_noop("a list")),
+    tuple: Phrase(gettext_noop("a list")),
+    dict: Phrase(gettext_noop("an object")),
+    bool: Phrase(gettext_noop("true or false")),
+    int: Phrase(gettext_noop("a number")),
+    float: Phrase(gettext_noop("a number")),
+    type(None): Phrase(gettext_noop("null")),
+    LoopContext: Phrase(gettext_noop("the loop")),
+}
+
+
+def _kind(value: Any) -> Phrase:
+    return _KINDS.get(type(value)) or Phrase(gettext_noop("this"))
+
+
+def _failure(text: str, **values: str | Number) -> TemplateRuntimeError:
+    return TemplateRuntimeError(Phrase(text, values))
 
 
 @dataclass(slots=True)
@@ -64,7 +97,7 @@ class Work:
         """:raises TemplateRuntimeError: it is too much"""
         self.left -= units
         if self.left < 0:
-            raise TemplateRuntimeError("it takes too long: loop over less, or use fewer filters")
+            raise _failure(gettext_noop("it takes too long: loop over less, or use fewer filters"))
 
     def weigh(self, *values: Any) -> None:
         """:raises TemplateRuntimeError: it is too much"""
@@ -88,7 +121,7 @@ def shown(value: Any) -> str:
     try:
         return json.dumps(value, ensure_ascii=False)
     except TypeError:
-        raise TemplateRuntimeError(f"{type(value).__name__} is nothing that can be printed") from None
+        raise _failure(gettext_noop("%(kind)s cannot be printed"), kind=_kind(value)) from None
 
 
 def _is_number(value: Any) -> bool:
@@ -105,12 +138,17 @@ _SUMS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def _counted(word: Callable[..., Any]) -> Callable[..., Any]:
+def _counted(name: str, word: Callable[..., Any]) -> Callable[..., Any]:
     @pass_context
     def counted(context: Context, value: Any, *arguments: Any, **named: Any) -> Any:
         work = context.resolve(WORK_NAME)
         work.weigh(value, *arguments, *named.values())
-        result = word(value, *arguments, **named)
+        try:
+            result = word(value, *arguments, **named)
+        except _MISFITS:
+            kinds = reduce(_listed, map(_kind, (value, *arguments, *named.values())[:_KINDS_NAMED]))
+            text = gettext_noop("'%(name)s' does not work with these values (%(kinds)s)")
+            raise _failure(text, name=name, kinds=kinds) from None
         if isinstance(result, str):
             work.charge(len(result))
         return result
@@ -118,16 +156,26 @@ def _counted(word: Callable[..., Any]) -> Callable[..., Any]:
     return counted
 
 
+def _listed(one: Phrase, other: Phrase) -> Phrase:
+    return Phrase("%(one)s, %(other)s", {"one": one, "other": other})
+
+
 def _mapping(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise TemplateRuntimeError("this filter needs an object")
+        raise _failure(gettext_noop("this filter needs an object, and this is %(kind)s"), kind=_kind(value))
     return value
 
 
 def _sequence(value: Any) -> list[Any]:
     if not isinstance(value, list | tuple | dict | str):
-        raise TemplateRuntimeError("this filter needs a list")
+        raise _failure(gettext_noop("this filter needs a list, and this is %(kind)s"), kind=_kind(value))
     return list(value)
+
+
+def _looped(value: Any) -> Any:
+    if isinstance(value, list | tuple | dict | str | Undefined):
+        return value
+    raise _failure(gettext_noop("a loop needs a list, and this is %(kind)s"), kind=_kind(value))
 
 
 def _join(value: Any, between: str = "") -> str:
@@ -144,7 +192,7 @@ def _replace(value: Any, old: str, new: str) -> str:
 
 def _refuse_long(characters: int) -> None:
     if characters > MOST_WORK:
-        raise TemplateRuntimeError("a text becomes too long")
+        raise _failure(gettext_noop("a text becomes too long"))
 
 
 def _truncate(value: Any, length: int = 255, end: str = "…") -> str:
@@ -160,7 +208,10 @@ def _sort(value: Any, reverse: bool = False, attribute: str = "") -> list[Any]:
     def key(held: Any) -> Any:
         return _mapping(held).get(attribute) if attribute else held
 
-    return sorted(_sequence(value), key=key, reverse=bool(reverse))
+    try:
+        return sorted(_sequence(value), key=key, reverse=bool(reverse))
+    except TypeError:
+        raise _failure(gettext_noop("values of different kinds cannot be sorted")) from None
 
 
 def _number(value: Any, convert: Callable[[Any], Any], instead: Any) -> Any:
@@ -197,7 +248,7 @@ _FILTERS: dict[str, Callable[..., Any]] = {
     "upper": lambda value: shown(value).upper(),
     SLICE: lambda value, *bounds: (value if isinstance(value, str) else _sequence(value))[slice(*bounds)],
 }
-FILTERS = {name: _counted(word) for name, word in _FILTERS.items()}
+FILTERS = {name: _counted(name, word) for name, word in _FILTERS.items()}
 
 
 def _holds(value: Any, whole: Iterable[Any]) -> bool:
@@ -205,17 +256,16 @@ def _holds(value: Any, whole: Iterable[Any]) -> bool:
 
 
 # By their names in Jinja's syntax tree.
-_COMPARISONS: dict[str, Callable[..., Any]] = {
-    "eq": operator.eq,
-    "ne": operator.ne,
-    "lt": operator.lt,
-    "lteq": operator.le,
-    "gt": operator.gt,
-    "gteq": operator.ge,
-    "in": _holds,
-    "notin": lambda value, whole: not _holds(value, whole),
+COMPARISONS: dict[str, Callable[..., Any]] = {
+    "eq": _counted("==", operator.eq),
+    "ne": _counted("!=", operator.ne),
+    "lt": _counted("<", operator.lt),
+    "lteq": _counted("<=", operator.le),
+    "gt": _counted(">", operator.gt),
+    "gteq": _counted(">=", operator.ge),
+    "in": _counted("in", _holds),
+    "notin": _counted("not in", lambda value, whole: not _holds(value, whole)),
 }
-COMPARISONS = {name: _counted(word) for name, word in _COMPARISONS.items()}
 TESTS: dict[str, Callable[..., bool]] = {
     **COMPARISONS,
     "boolean": lambda value: isinstance(value, bool),
@@ -230,7 +280,8 @@ TESTS: dict[str, Callable[..., bool]] = {
 }
 
 
-_KINDS = {str: "a text", list: "a list", bool: "true or false", int: "a number", float: "a number", type(None): "null"}
+def _quoted(name: Any) -> str:
+    return repr(name[:_LONGEST_NAME] if isinstance(name, str) else name)
 
 
 class _Missing(StrictUndefined):
@@ -238,13 +289,13 @@ class _Missing(StrictUndefined):
 
     @property
     def _undefined_message(self) -> str:
-        name, whole = self._undefined_name, self._undefined_obj
+        name, whole = _quoted(self._undefined_name), self._undefined_obj
         if not isinstance(whole, dict):
-            return f"{_KINDS.get(type(whole), 'this')} has no {name!r}"
+            return Phrase(gettext_noop("%(kind)s has no %(name)s"), {"kind": _kind(whole), "name": name})
         if not whole:
-            return f"there is no {name!r} in an empty object"
-        keys = ", ".join(repr(key[:_LONGEST_KEY]) for key in islice(whole, _KEYS_NAMED))
-        return f"there is no {name!r}, only {keys}{', …' if len(whole) > _KEYS_NAMED else ''}"
+            return Phrase(gettext_noop("there is no %(name)s in an empty object"), {"name": name})
+        keys = ", ".join(map(_quoted, islice(whole, _KEYS_NAMED))) + (", …" if len(whole) > _KEYS_NAMED else "")
+        return Phrase(gettext_noop("there is no %(name)s, only %(keys)s"), {"name": name, "keys": keys})
 
     def __bool__(self) -> bool:  # type: ignore[override]
         return False
@@ -252,6 +303,7 @@ class _Missing(StrictUndefined):
 
 class _Environment(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset(_SUMS)
+    intercepted_unops = frozenset("+-")
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         if isinstance(obj, LoopContext) and attribute in _LOOP_WORDS:
@@ -270,8 +322,15 @@ class _Environment(ImmutableSandboxedEnvironment):
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         if not (_is_number(left) and _is_number(right)):
-            raise TemplateRuntimeError(f"{operator} needs two numbers")
+            raise _failure(gettext_noop("%(operator)s needs two numbers"), operator=operator)
+        if operator in "//%" and not right:
+            raise _failure(gettext_noop("division by zero"))
         return _SUMS[operator](left, right)
+
+    def call_unop(self, context: Any, operator: str, arg: Any) -> Any:
+        if not _is_number(arg):
+            raise _failure(gettext_noop("%(operator)s needs a number"), operator=operator)
+        return super().call_unop(context, operator, arg)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,7 +347,8 @@ class PromptTemplate:
                 pieces.append(piece)
                 size += len(piece)
                 if size > LONGEST_PROMPT:
-                    raise TemplateRuntimeError(f"the prompt becomes longer than {LONGEST_PROMPT:,} characters")
+                    text = gettext_noop("the prompt becomes longer than %(most)s characters")
+                    raise _failure(text, most=LONGEST_PROMPT)
         except _FAILURES as error:
             raise InvalidTemplate(
                 gettext_noop("The template cannot be rendered for this item: %(reason)s."),
@@ -311,7 +371,8 @@ def compile_template(text: str) -> PromptTemplate:
         _refuse(tree)
         compiled = _ENVIRONMENT.from_string(_Counting().visit(tree))
     except TemplateSyntaxError as error:
-        raise _invalid(f"{_message(error)} (line {error.lineno})") from None
+        placed: Values = {"problem": _message(error), "line": error.lineno}
+        raise _invalid(Phrase(gettext_noop("%(problem)s (line %(line)s)"), placed)) from None
     except (*_FAILURES, SyntaxError, MemoryError) as error:
         raise _invalid(_message(error)) from None
     return PromptTemplate(text=text, _compiled=compiled)
@@ -324,35 +385,53 @@ def _refuse(tree: nodes.Template) -> None:
         node, depth, loops = waiting.pop()
         count, loops = count + 1, loops + isinstance(node, nodes.For)
         if count > _MOST_NODES or depth > _DEEPEST or loops > _LOOPS_IN_LOOPS:
-            raise TemplateSyntaxError("the template is too large or nested too deeply", node.lineno or 1)
+            raise _refusal(node, gettext_noop("the template is too large or nested too deeply"))
         waiting += [(child, depth + 1, loops) for child in node.iter_child_nodes()]
     for node in tree.find_all(nodes.Node):
-        if not isinstance(node, _ALLOWED):
-            advice = "; for the entries of an object write item|items" if isinstance(node, nodes.Call) else ""
-            raise TemplateSyntaxError(
-                f"a template may print, choose and loop ({{{{ … }}}}, {{% if %}}, {{% for %}}); "
-                f"{type(node).__name__} is not among what it may do{advice}",
-                node.lineno or 1,
-            )
-        if isinstance(node, nodes.For) and (node.test or node.recursive):
-            raise TemplateSyntaxError("a loop takes no condition: put an {% if %} into it", node.lineno)
-        if isinstance(node, nodes.Filter | nodes.Test):
-            known, kind = (FILTERS, "filter") if isinstance(node, nodes.Filter) else (TESTS, "test")
-            if node.name not in known or node.dyn_args or node.dyn_kwargs:
-                names = ", ".join(sorted(name for name in known if name != SLICE))
-                raise TemplateSyntaxError(f"there is no {kind} {node.name!r}; there are: {names}", node.lineno)
+        _refuse_node(node)
     unknown = find_undeclared_variables(tree)
     if others := sorted(unknown - {"item"}):
-        raise TemplateSyntaxError(f"there is no {others[0]!r} here, only 'item'", 1)
+        raise _refusal(tree, gettext_noop("there is no %(name)s here, only 'item'"), name=_quoted(others[0]))
     if not unknown:
-        raise TemplateSyntaxError("the template must use 'item', such as {{ item }} or {{ item.text }}", 1)
+        raise _refusal(tree, gettext_noop("the template must use 'item', such as {{ item }} or {{ item.text }}"))
+
+
+def _refuse_node(node: nodes.Node) -> None:
+    if not isinstance(node, _ALLOWED):
+        written = _WRITTEN.get(type(node).__name__, f"{{% {type(node).__name__.lower()} %}}")
+        text = gettext_noop(
+            "a template prints, chooses and loops ({{ … }}, {%% if %%}, {%% for %%}) and has no %(written)s"
+        )
+        if isinstance(node, nodes.Call):
+            text = gettext_noop("a template has no %(written)s; for the entries of an object write item|items")
+        raise _refusal(node, text, written=written)
+    if isinstance(node, nodes.For) and (node.test or node.recursive):
+        raise _refusal(node, gettext_noop("a loop takes no condition: put an {% if %} into it"))
+    if isinstance(node, nodes.Filter | nodes.Test):
+        known, text = TESTS, gettext_noop("there is no test %(name)s; there are: %(names)s")
+        if isinstance(node, nodes.Filter):
+            known, text = FILTERS, gettext_noop("there is no filter %(name)s; there are: %(names)s")
+        if node.name not in known:
+            names = ", ".join(sorted(filter(str.isidentifier, known)))
+            raise _refusal(node, text, name=_quoted(node.name), names=names)
+        if node.dyn_args or node.dyn_kwargs:
+            text = gettext_noop("the arguments of %(name)s must be written one by one")
+            raise _refusal(node, text, name=_quoted(node.name))
+
+
+def _refusal(node: nodes.Node, text: str, **values: str | Number) -> TemplateSyntaxError:
+    return TemplateSyntaxError(Phrase(text, values), node.lineno or 1)
 
 
 class _Counting(NodeTransformer):
-    """Adds an empty output to each loop's step, and turns comparisons and slices into tests and filters, to count them."""
+    """Adds an empty output to each loop's step, and turns comparisons and slices into tests and filters, to count them.
+
+    What a loop is over passes through a filter as well, which refuses what is no list.
+    """
 
     def visit_For(self, node: nodes.For) -> nodes.Node:
         changed = cast(nodes.For, self.generic_visit(node))
+        changed.iter = nodes.Filter(changed.iter, _LOOP, [], [], None, None, lineno=node.lineno)
         changed.body.insert(0, nodes.Output([nodes.TemplateData("")], lineno=node.lineno))
         return changed
 
@@ -384,14 +463,15 @@ def _invalid(problem: str) -> InvalidTemplate:
 
 def _message(error: BaseException) -> str:
     if isinstance(error, RecursionError | MemoryError):
-        return "it is nested too deeply"
-    return (getattr(error, "message", None) or str(error) or type(error).__name__).rstrip(".")[:500]
+        return Phrase(gettext_noop("it is nested too deeply"))
+    said = error.message if isinstance(error, TemplateError) else str(error)
+    return said if isinstance(said, Phrase) else (said or type(error).__name__).rstrip(".")[:500]
 
 
 # Nothing is worked out while a template is read (optimized): what it says is counted only when it is rendered.
 _ENVIRONMENT = _Environment(
     optimized=False, undefined=_Missing, finalize=shown, autoescape=False, keep_trailing_newline=True, cache_size=0
 )
-_ENVIRONMENT.filters = dict(FILTERS)
+_ENVIRONMENT.filters = FILTERS | {_LOOP: _looped}
 _ENVIRONMENT.tests = dict(TESTS)
 _ENVIRONMENT.globals = {}

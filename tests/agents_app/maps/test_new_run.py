@@ -147,3 +147,21 @@ def test_a_file_is_kept_once_though_its_run_is_refused_first(browser: Client, re
     run = begun(send(browser, LINES, file=file_id))
     assert run.input_file_id == file_id
     assert Session.objects.filter(owner=reader).count() == 1
+
+
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        ("{{ item.txt }}", "es gibt kein &#x27;txt&#x27;, nur &#x27;text&#x27;."),
+        ("{{ item.text.x }}", "ein Text hat kein &#x27;x&#x27;."),
+        ("{{ item < 1 }}", "&#x27;&lt;&#x27; ist mit diesen Werten nicht möglich (ein Objekt, eine Zahl)."),
+        (
+            f"{{{{ item|join({'1, ' * 1_900}1) }}}}",
+            "&#x27;join&#x27; ist mit diesen Werten nicht möglich (ein Objekt, eine",
+        ),
+        ("{{ item.items() }}", "schreiben Sie item|items (Zeile 1)."),
+    ],
+)
+def test_a_german_reader_is_told_in_german_what_does_not_fit(browser: Client, template: str, said: str) -> None:
+    fields = {"template": template, "kind": "llm", "new_file": SimpleUploadedFile("reviews.jsonl", LINES)}
+    assert said in browser.post(ADDRESS, fields, headers={"accept-language": "de"}).content.decode()
