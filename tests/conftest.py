@@ -7,6 +7,7 @@ import gc
 import math
 import os
 import shutil
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -37,6 +38,9 @@ SITE_FIXTURES = {"site", "portal"}
 FIRST = ("faults", "browser", "journeys")
 """Directories whose tests take longest and share a site; on PostgreSQL they are the last ones."""
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell that starts the suite in the background has it ignore Ctrl+C, and the programs that tests start would, too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 gc.disable()  # until everything is imported: nothing of it is garbage
 hypothesis.settings.register_profile("soak", max_examples=2_000, deadline=None)
 hypothesis.settings.register_profile("suite", max_examples=25, deadline=None)
