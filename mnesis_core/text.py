@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 import orjson
 
-from mnesis_core.errors import InvalidRequest, Phrase, gettext_noop, reason_of
+from mnesis_core.errors import InvalidRequest, Phrase, Values, gettext_noop, reason_of
 
 ESCAPE = "␛"
 NAME_CHARACTERS, STORED_NAME_CHARACTERS = 100, 400  # of a project, an assistant and the like
@@ -27,6 +27,20 @@ _UNSAFE_JSON = re.compile(rb"\\u0000|" + ESCAPE.encode())
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPED = re.compile(f"{ESCAPE}([0-9A-F]{{4}})")
 _JSON_ESCAPE = re.compile(r"\\(?:(?P<space>[nrt])|.)", re.DOTALL)
+# What Python says of a text that is no JSON: listed here for makemessages, since pages translate it.
+_JSON_FAULTS = (
+    gettext_noop("Expecting value"),
+    gettext_noop("Expecting property name enclosed in double quotes"),
+    gettext_noop("Expecting ':' delimiter"),
+    gettext_noop("Expecting ',' delimiter"),
+    gettext_noop("Illegal trailing comma before end of object"),
+    gettext_noop("Illegal trailing comma before end of array"),
+    gettext_noop("Unterminated string starting"),
+    gettext_noop("Invalid control character"),
+    gettext_noop("Invalid \\escape"),
+    gettext_noop("Invalid \\uXXXX escape"),
+    gettext_noop("Extra data"),
+)
 _OWN_TAGS = re.compile(r"<(?=/?(?:summary|summaries|conversation|inbox_message)\b)", re.IGNORECASE)
 _FILE_TAGS = re.compile(r"<(?=\s*/?\s*file_text\b)", re.IGNORECASE)
 
@@ -215,9 +229,11 @@ def read_json(text: str | bytes) -> Any:
     except UnicodeDecodeError:
         raise InvalidRequest(gettext_noop("The body is not UTF-8.")) from None
     except json.JSONDecodeError as error:
-        where = f"at line {error.lineno}, column {error.colno}"
+        place: Values = {"line": str(error.lineno), "column": str(error.colno)}
+        where = Phrase(gettext_noop("at line %(line)s, column %(column)s"), place)
+        fault = Phrase(error.msg.removesuffix(" at"))  # some of Python's words end with it
         raise InvalidRequest(
-            gettext_noop("The body is not JSON: %(msg)s %(where)s."), {"msg": error.msg, "where": where}
+            gettext_noop("The body is not JSON: %(msg)s %(where)s."), {"msg": fault, "where": where}
         ) from None
     except ValueError as error:
         raise InvalidRequest(

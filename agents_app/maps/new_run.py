@@ -32,7 +32,7 @@ from mnesis_core.records import FileReference
 from mnesis_core.spending import TurnLimits
 from mnesis_core.text import read_json
 from sessions_app.conf import list_models
-from sessions_app.pages.formats import error_text
+from sessions_app.pages.formats import error_text, translated
 from sessions_app.pages.views import reader_of, signed_in_to_change, to_page
 
 MICROS = 1_000_000
@@ -122,7 +122,8 @@ class RunForm(forms.Form):
         try:
             schema = read_json(text) if text else None
         except InvalidRequest as error:
-            reason = " ".join(map(str, error.values.values())) or gettext("it is nested too deeply")
+            said = [translated(value) for value in error.values.values() if isinstance(value, str)]
+            reason = " ".join(said) or gettext("it is nested too deeply")
             raise forms.ValidationError(gettext("The schema is not JSON: %(reason)s.") % {"reason": reason}) from None
         if schema is not None and not isinstance(schema, dict):
             raise forms.ValidationError(gettext("A schema is a JSON object."))

@@ -274,6 +274,14 @@ def line_places(read: Read, size: int, *, line_bytes: int) -> Iterator[NewItem]:
     return (item for item, _ in _places(read, size, None, line_bytes))
 
 
+# What ``read_json`` says of a body.
+_OF_ITEMS = {
+    "The body is nested too deeply.": gettext_noop("It is nested too deeply."),
+    "The body is not JSON: %(msg)s %(where)s.": gettext_noop("It is not JSON: %(msg)s %(where)s."),
+    "The body cannot be read: %(reason)s.": gettext_noop("It cannot be read: %(reason)s."),
+}
+
+
 def read_item(line: bytes) -> Any:
     """:raises InvalidInput: it is not JSON, or too deep"""
     try:
@@ -281,7 +289,7 @@ def read_item(line: bytes) -> Any:
     except UnicodeDecodeError:
         raise InvalidInput(gettext_noop("It is not UTF-8.")) from None
     except InvalidRequest as error:
-        raise InvalidInput(error.text.replace("The body", "It", 1), error.values) from None
+        raise InvalidInput(_OF_ITEMS[error.text], error.values) from None
     if not nests_within(value, DEEPEST_ITEM):
         raise InvalidInput(gettext_noop("It nests more than %(most)s objects and lists."), {"most": str(DEEPEST_ITEM)})
     return value

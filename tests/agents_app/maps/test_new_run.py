@@ -150,6 +150,27 @@ def test_a_file_is_kept_once_though_its_run_is_refused_first(browser: Client, re
 
 
 @pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            {"schema": "{"},
+            "kein JSON: Name einer Eigenschaft in doppelten Anführungszeichen erwartet in Zeile 1, Spalte 2.",
+        ),
+        ({"schema": '{"type": NaN}'}, "NaN ist kein JSON."),
+        (
+            {"new_file": b'{"text": "Lovely'},
+            "Er ist kein JSON: Nicht abgeschlossene Zeichenkette in Zeile 1, Spalte 10.",
+        ),
+        ({"new_file": b"[" * 3_000}, "Er ist zu tief verschachtelt."),
+    ],
+)
+def test_a_german_reader_is_told_in_german_what_is_not_json(browser: Client, given: dict[str, Any], said: str) -> None:
+    file = SimpleUploadedFile("reviews.jsonl", given.get("new_file", LINES))
+    fields = {"template": TEMPLATE, "kind": "llm"} | given | {"new_file": file}
+    assert said in browser.post(ADDRESS, fields, headers={"accept-language": "de"}).content.decode()
+
+
+@pytest.mark.parametrize(
     ("template", "said"),
     [
         ("{{ item.txt }}", "es gibt kein &#x27;txt&#x27;, nur &#x27;text&#x27;."),
